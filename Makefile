@@ -1,0 +1,49 @@
+.DEFAULT_GOAL := help
+.PHONY: help test demo lint bench docs clean
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TREE := $(wildcard src tests examples benchmarks docs/conf.py)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'PYTHON=python3.12 picks the interpreter, ARGS="-k factory" goes on to the tool.'
+
+# Variables, not -c: they hold for the build backend too. pip from 25.3 on reads the second one for it.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "onebasin needs Python 3.11 or newer, and '$(PYTHON)' is not: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV); the first time takes a few minutes."
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+test: $(STAMP) ## Run the tests (ARGS go to pytest)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+demo: $(STAMP) ## Discover, print and prove the groups of the built-in networks, draw one picture
+	$(BIN)/onebasin demo $(ARGS)
+
+lint: $(STAMP) ## Check style, types and the direction of imports
+	$(BIN)/ruff check $(TREE)
+	$(BIN)/ruff format --check $(TREE)
+	$(BIN)/mypy $(wildcard src examples benchmarks)
+	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs tests
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## Run every script in benchmarks/
+	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do \
+	  echo "$$script"; $(BIN)/python "$$script" $(ARGS); done
+
+docs: $(STAMP) ## Build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean: ## Remove caches and build outputs; keeps .venv
+	rm -rf build dist docs/_build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,34 @@
+"""ResNet-18 with a 3x3 stem, for images of CIFAR's size."""
+
+from onebasin.nets.net import Net
+from onebasin.nets.resnet import resnet
+
+
+def resnet18(
+    outputs: int = 100,
+    norm: str | None = "batch",
+    width: int = 64,
+    activation: str = "relu",
+) -> Net:
+    """Build ResNet-18: four stages of two basic blocks (he2016deep), with a 3x3 stem.
+
+    Its convolutions have a bias only where there is no normalisation after them.
+
+    Args:
+        outputs: the number of logits.
+        norm: "frn", "layer", "group", "batch" (in inference mode) or None; see `resnet`.
+        width: the number of channels of the first stage; each later one has twice as many.
+        activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
+
+    Returns:
+        A `Net` from images (batch, height, width, channels) to logits (batch, outputs).
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from onebasin import nets
+        >>> net = nets.resnet18(outputs=7, width=2)
+        >>> params = net.init(jax.random.key(0), jnp.ones((1, 8, 8, 3)))
+        >>> net.apply(params, jnp.ones((1, 8, 8, 3))).shape
+        (1, 7)
+    """
+    return resnet((2, 2, 2, 2), outputs, norm, width, activation, conv_bias=norm is None)

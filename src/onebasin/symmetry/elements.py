@@ -1,0 +1,216 @@
+"""Group elements, their laws and their action, written once for NumPy and for JAX.
+
+An element holds, per factor, a permutation [parents.., n], log-scales [parents.., n, k] and signs
+[parents.., n, m]. Acting puts at index i what stood at permutation[i], times its scale and sign;
+where a factor depends on parents, the permutation is read at the parents' new indices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from onebasin.symmetry.group import Symmetry
+
+
+class Element(NamedTuple):
+    """One element of a symmetry group: arrays by factor name, a pytree like any other."""
+
+    permutations: dict[str, Any]
+    log_scales: dict[str, Any]
+    signs: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AxisLayout:
+    """An axis of a parameter as blocks: the index sets of each, and how to bring blocks together.
+
+    `order` is None where the blocks are contiguous; else taking it makes them so.
+    """
+
+    terms: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Weighting:
+    """Generator `generator` of `factor` acts on a block with the given exponent.
+
+    `places` are the positions of the factor's index sets among the block's sides.
+    """
+
+    factor: str
+    generator: int
+    places: tuple[int, ...]
+    exponent: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """A box of a parameter: the index sets of its sides, and what acts on it."""
+
+    key: tuple[int, ...]
+    sides: tuple[str, ...]
+    shape: tuple[int, ...]
+    scalings: tuple[Weighting, ...] = ()
+    signs: tuple[Weighting, ...] = ()
+
+
+def source_index(sym: Symmetry, element: Element, index: tuple[str, ...], xp: Any = jnp) -> tuple:
+    """For every joint index of `index`, where its content comes from, one array per index set."""
+    sizes = [sym.sizes[name] for name in index]
+    grids = {
+        name: xp.arange(n).reshape([-1 if i == j else 1 for j in range(len(index))])
+        for i, (name, n) in enumerate(zip(index, sizes, strict=True))
+    }
+    found = []
+    for name in index:
+        permutation = element.permutations.get(name)
+        if permutation is None:
+            found.append(grids[name])
+        else:
+            at = tuple(grids[parent] for parent in sym.parents[name])
+            found.append(permutation[(*at, grids[name])])
+    return tuple(found)
+
+
+def compose(sym: Symmetry, g: Element, h: Element) -> Element:
+    """The element that acts as h first, then g."""
+    permutations = {}
+    for name, permutation in h.permutations.items():
+        *at, own = source_index(sym, g, (*sym.parents[name], name))
+        permutations[name] = permutation[(*at, own)]
+    log_scales = {
+        name: g.log_scales[name] + values[source_index(sym, g, sym.factor(name).index)]
+        for name, values in h.log_scales.items()
+    }
+    signs = {
+        name: g.signs[name] * values[source_index(sym, g, sym.factor(name).index)]
+        for name, values in h.signs.items()
+    }
+    return Element(permutations, log_scales, signs)
+
+
+def inverse(sym: Symmetry, g: Element) -> Element:
+    permutations = {}
+    for name in g.permutations:
+        back = _inverse_flat(sym, g, (*sym.parents[name], name))
+        permutations[name] = (back % sym.sizes[name]).astype(g.permutations[name].dtype)
+
+    def pull(name: str, values: Any) -> Any:
+        index = sym.factor(name).index
+        back = _inverse_flat(sym, g, index)
+        shape = back.shape
+        return values.reshape(-1, values.shape[-1])[back.ravel()].reshape(*shape, -1)
+
+    log_scales = {name: -pull(name, values) for name, values in g.log_scales.items()}
+    signs = {name: pull(name, values) for name, values in g.signs.items()}
+    return Element(permutations, log_scales, signs)
+
+
+def _inverse_flat(sym: Symmetry, g: Element, index: tuple[str, ...]) -> Any:
+    shape = tuple(sym.sizes[name] for name in index)
+    flat = jnp.zeros(shape, jnp.int32)
+    for source, n in zip(source_index(sym, g, index), shape, strict=True):
+        flat = flat * n + source
+    return jnp.argsort(flat.ravel()).reshape(shape)
+
+
+def act_on_leaf(
+    sym: Symmetry,
+    g: Element,
+    leaf: Any,
+    layouts: tuple[AxisLayout, ...],
+    blocks: tuple[Block, ...],
+    xp: Any = jnp,
+) -> Any:
+    """The action on one parameter."""
+    if not any(_touched(sym, block) for block in blocks):
+        return leaf
+    for axis, layout in enumerate(layouts):
+        if layout.order is not None:
+            leaf = xp.take(leaf, xp.asarray(layout.order), axis=axis)
+    leaf = _blockwise(sym, g, leaf, layouts, {b.key: b for b in blocks}, (), xp)
+    for axis, layout in enumerate(layouts):
+        if layout.order is not None:
+            back = sorted(range(len(layout.order)), key=layout.order.__getitem__)
+            leaf = xp.take(leaf, xp.asarray(back), axis=axis)
+    return leaf
+
+
+def _touched(sym: Symmetry, block: Block) -> bool:
+    return bool(
+        block.scalings or block.signs or any(name in sym.permutable for name in block.sides)
+    )
+
+
+def _blockwise(
+    sym: Symmetry,
+    g: Element,
+    leaf: Any,
+    layouts: tuple[AxisLayout, ...],
+    blocks: dict[tuple[int, ...], Block],
+    key: tuple[int, ...],
+    xp: Any,
+) -> Any:
+    axis = len(key)
+    if axis == len(layouts):
+        return _act_on_block(sym, g, leaf, blocks[key], xp)
+    if len(layouts[axis].sizes) == 1:
+        return _blockwise(sym, g, leaf, layouts, blocks, (*key, 0), xp)
+    parts, start = [], 0
+    for number, n in enumerate(layouts[axis].sizes):
+        at = (slice(None),) * axis + (slice(start, start + n),)
+        parts.append(_blockwise(sym, g, leaf[at], layouts, blocks, (*key, number), xp))
+        start += n
+    return xp.concatenate(parts, axis=axis)
+
+
+def _act_on_block(sym: Symmetry, g: Element, leaf: Any, block: Block, xp: Any) -> Any:
+    if not _touched(sym, block):
+        return leaf
+    shape = leaf.shape
+    leaf = leaf.reshape(block.shape)
+    # Parents first: a child's permutation is read at its parents' new indices.
+    order = sorted(range(len(block.sides)), key=lambda i: len(sym.parents[block.sides[i]]))
+    for axis in order:
+        name = block.sides[axis]
+        if name not in g.permutations:
+            continue
+        permutation = g.permutations[name]
+        if permutation.ndim == 1:
+            leaf = xp.take(leaf, permutation, axis=axis)
+        else:
+            places = [*(block.sides.index(p) for p in sym.parents[name]), axis]
+            leaf = xp.take_along_axis(leaf, _spread(permutation, places, leaf.ndim, xp), axis)
+    if block.scalings:
+        # In the leaf's own precision from the first sum on, so that scales cancel in double.
+        total = xp.zeros((1,) * leaf.ndim, leaf.dtype)
+        for w in block.scalings:
+            scale = g.log_scales[w.factor][..., w.generator].astype(leaf.dtype)
+            total = total + leaf.dtype.type(w.exponent) * _spread(scale, w.places, leaf.ndim, xp)
+        leaf = leaf * xp.exp(total)
+    for w in block.signs:
+        sign = _spread(g.signs[w.factor][..., w.generator], w.places, leaf.ndim, xp)
+        leaf = leaf * sign.astype(leaf.dtype)
+    return leaf.reshape(shape)
+
+
+def _spread(values: Any, places: Any, ndim: int, xp: Any) -> Any:
+    """Lays the axes of `values` at the given places among `ndim` axes, all others of size 1."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    values = xp.transpose(values, order)
+    shape = [1] * ndim
+    for i, n in zip(sorted(places), values.shape, strict=True):
+        shape[i] = n
+    return values.reshape(shape)
+
+
+def log_order(n: int, copies: int) -> float:
+    """log of the number of elements of copies independent permutations of n."""
+    return copies * math.lgamma(n + 1)

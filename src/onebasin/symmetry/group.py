@@ -1,0 +1,277 @@
+"""The symmetry group of a model: its factors, its elements and how they act on parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.symmetry import elements, table
+from onebasin.symmetry.elements import AxisLayout, Block, Element, Weighting
+from onebasin.symmetry.errors import SymmetryError
+
+KINDS = ("permutation", "scaling", "sign")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """A place where a factor acts: an axis of a parameter (None: the parameter as a whole)."""
+
+    path: str
+    axis: int | None
+
+    def __str__(self) -> str:
+        return self.path if self.axis is None else f"{self.path}[{self.axis}]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Factor:
+    """One index set of the model and what may be done along it.
+
+    Attributes:
+        name: Where the factor is made, readable and unique.
+        size: Number of units.
+        copies: Number of independent elements: the number of indices of its parents, 1 without any.
+        kinds: Which of "permutation", "scaling" and "sign" act on the units.
+        sites: The parameters and axes that it moves.
+        index: The index sets that its arrays run along: its parents, then itself.
+        scalings: Number of independent positive scales of each unit.
+        signs: Number of independent sign flips of each unit.
+    """
+
+    name: str
+    size: int
+    copies: int
+    kinds: frozenset[str]
+    sites: tuple[Site, ...]
+    index: tuple[str, ...]
+    scalings: int = 0
+    signs: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    """A parameter: where it stands in the tree, and its blocks."""
+
+    path: str
+    shape: tuple[int, ...]
+    axes: tuple[AxisLayout, ...]
+    blocks: tuple[Block, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Symmetry:
+    """The group of weight changes that leave a model's function alone.
+
+    Made by `onebasin.discover`. Elements act on any pytree with the model's parameters; all methods
+    can be used under `jax.jit` and `jax.vmap`.
+    """
+
+    factors: tuple[Factor, ...]
+    leaves: tuple[Leaf, ...]
+    sizes: Mapping[str, int]
+    parents: Mapping[str, tuple[str, ...]]
+    dimensions: tuple[int, int]
+    unused: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def permutable(self) -> frozenset[str]:
+        return frozenset(f.name for f in self.factors if "permutation" in f.kinds)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Factor]:
+        return {factor.name: factor for factor in self.factors}
+
+    def factor(self, name: str) -> Factor:
+        """The factor of that name."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            known = ", ".join(self._by_name) or "none"
+            raise KeyError(f"no factor is called {name!r}; there are: {known}") from None
+
+    def log_copies(self) -> float:
+        """Natural log of the number of discrete copies of a mode: all permutations and signs."""
+        permutations = sum(
+            elements.log_order(f.size, f.copies) for f in self.factors if "permutation" in f.kinds
+        )
+        return permutations + self.dimensions[1] * math.log(2)
+
+    def scaling_dimension(self) -> int:
+        """Dimension of the orbit that positive rescalings sweep out."""
+        return self.dimensions[0]
+
+    def identity(self) -> Element:
+        """The element that changes nothing."""
+        permutations, log_scales, signs = {}, {}, {}
+        for f in self.factors:
+            shape = self._shape(f)
+            if "permutation" in f.kinds:
+                permutations[f.name] = jnp.broadcast_to(jnp.arange(f.size), shape)
+            if f.scalings:
+                log_scales[f.name] = jnp.zeros((*shape, f.scalings))
+            if f.signs:
+                signs[f.name] = jnp.ones((*shape, f.signs), jnp.int8)
+        return Element(permutations, log_scales, signs)
+
+    def random(
+        self, key: jax.Array, kinds: Collection[str] = KINDS, *, spread: float = 0.5
+    ) -> Element:
+        """A random element: uniform permutations and signs, log-scales normal with std `spread`.
+
+        Args:
+            key: A JAX random key.
+            kinds: Which kinds of change to draw; the others stay at the identity.
+            spread: Standard deviation of the log-scales.
+        """
+        unknown = set(kinds) - set(KINDS)
+        if unknown or isinstance(kinds, str):
+            raise ValueError(f"kinds are a collection of {', '.join(KINDS)}; got {kinds!r}")
+        permutations, log_scales, signs = self.identity()
+        keys = jax.random.split(key, 3 * max(len(self.factors), 1))
+        for f, (k1, k2, k3) in zip(self.factors, keys.reshape(-1, 3), strict=False):
+            shape = self._shape(f)
+            if "permutation" in kinds and f.name in permutations:
+                noise = jax.random.uniform(k1, shape)
+                permutations[f.name] = jnp.argsort(noise, axis=-1)
+            if "scaling" in kinds and f.scalings:
+                log_scales[f.name] = spread * jax.random.normal(k2, (*shape, f.scalings))
+            if "sign" in kinds and f.signs:
+                signs[f.name] = jax.random.rademacher(k3, (*shape, f.signs), dtype=jnp.int8)
+        return Element(permutations, log_scales, signs)
+
+    def _shape(self, factor: Factor) -> tuple[int, ...]:
+        return tuple(self.sizes[name] for name in factor.index)
+
+    def compose(self, g: Element, h: Element) -> Element:
+        """The element that acts as `h` first, then `g`."""
+        return elements.compose(self, g, h)
+
+    def inverse(self, g: Element) -> Element:
+        """The element that undoes `g`."""
+        return elements.inverse(self, g)
+
+    def act(self, g: Element, params: Any) -> Any:
+        """Moves parameters by `g`; compiled once per symmetry, whatever the element."""
+        leaves, structure = self.flatten(params)
+        return jax.tree.unflatten(structure, self._act(g, leaves))
+
+    @functools.cached_property
+    def _act(self) -> Any:
+        return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
+
+    def act_on_leaves(self, g: Element, leaves: list[Any], xp: Any = jnp) -> list[Any]:
+        """The action on the flat list of leaves, with the array functions of `xp`."""
+        return [
+            elements.act_on_leaf(self, g, array, leaf.axes, leaf.blocks, xp)
+            for leaf, array in zip(self.leaves, leaves, strict=True)
+        ]
+
+    def flatten(self, params: Any) -> tuple[list[Any], Any]:
+        """The leaves of a parameter tree, after checking that it is this model's."""
+        found, structure = jax.tree_util.tree_flatten_with_path(params)
+        paths = [path_name(path) for path, _ in found]
+        expected = [leaf.path for leaf in self.leaves]
+        if paths != expected:
+            odd = next(
+                (f"{a!r} where {b!r} was expected" for a, b in zip(paths, expected, strict=False) if a != b),
+                f"{len(paths)} leaves where {len(expected)} were expected",
+            )
+            raise SymmetryError(
+                f"these parameters are not of the model that the symmetry was found for: {odd}"
+            )
+        arrays = [array for _, array in found]
+        for leaf, array in zip(self.leaves, arrays, strict=True):
+            if tuple(np.shape(array)) != leaf.shape:
+                raise SymmetryError(
+                    f"parameter {leaf.path!r} has shape {tuple(np.shape(array))}, expected "
+                    f"{leaf.shape}; for stacked draws use jax.vmap(symmetry.act)"
+                )
+        return arrays, structure
+
+    def to_json(self) -> str:
+        """The group as JSON text; `from_json` reads it back."""
+        data = dataclasses.asdict(self)
+        for factor in data["factors"]:
+            factor["kinds"] = sorted(factor["kinds"])
+        return json.dumps({"format": "onebasin-symmetry", "version": 1, **data})
+
+    @classmethod
+    def from_json(cls, text: str) -> Symmetry:
+        """Reads what `to_json` wrote."""
+        try:
+            data = json.loads(text)
+            if data["format"] != "onebasin-symmetry" or data["version"] != 1:
+                raise ValueError(f"format {data['format']!r} version {data['version']!r}")
+            return cls(
+                factors=tuple(_factor(f) for f in data["factors"]),
+                leaves=tuple(_leaf(x) for x in data["leaves"]),
+                sizes=data["sizes"],
+                parents={k: tuple(v) for k, v in data["parents"].items()},
+                dimensions=tuple(data["dimensions"]),
+                unused=tuple(data["unused"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise SymmetryError(
+                f"this is not a symmetry written by onebasin ({error}); "
+                "expected the text of Symmetry.to_json"
+            ) from error
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Writes the group to a JSON file."""
+        pathlib.Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Symmetry:
+        """Reads a group from a JSON file."""
+        return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+
+    def __str__(self) -> str:
+        return table.render(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Symmetry({len(self.factors)} factors, log_copies={self.log_copies():.1f}, "
+            f"scaling_dimension={self.scaling_dimension()})"
+        )
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """A tree path as people write it: Dense_0/kernel."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _factor(data: dict[str, Any]) -> Factor:
+    sites = tuple(Site(**site) for site in data["sites"])
+    kinds, index = frozenset(data["kinds"]), tuple(data["index"])
+    return Factor(**{**data, "sites": sites, "kinds": kinds, "index": index})
+
+
+def _leaf(data: dict[str, Any]) -> Leaf:
+    layouts = tuple(
+        AxisLayout(
+            tuple(tuple(term) for term in axis["terms"]),
+            tuple(axis["sizes"]),
+            None if axis["order"] is None else tuple(axis["order"]),
+        )
+        for axis in data["axes"]
+    )
+    blocks = tuple(
+        Block(
+            tuple(b["key"]),
+            tuple(b["sides"]),
+            tuple(b["shape"]),
+            tuple(Weighting(**{**w, "places": tuple(w["places"])}) for w in b["scalings"]),
+            tuple(Weighting(**{**w, "places": tuple(w["places"])}) for w in b["signs"]),
+        )
+        for b in data["blocks"]
+    )
+    return Leaf(data["path"], tuple(data["shape"]), layouts, blocks)

@@ -1,0 +1,158 @@
+"""The axis pass: walks a program once, types every axis, and leaves the steps for later passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
+from onebasin.symmetry.axes import ANY, FIXED
+from onebasin.symmetry.program import Equation, Program, Variable, flatten, uniform_axes
+from onebasin.symmetry.steps import Operand, Recorder, Value
+
+Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
+
+RULES: dict[str, Rule] = {
+    **rules_elementwise.RULES,
+    **rules_structure.RULES,
+    **rules_reduce.RULES,
+}
+
+
+def fixed(shape: Sequence[int]) -> Value:
+    """A value that is no parameter: told apart along every axis, carrying nothing."""
+    return Value(tuple(shape), (FIXED,) * len(shape))
+
+
+def constant(array: object) -> Value:
+    """A constant: uniform along the axes that cannot tell positions apart."""
+    if jax.dtypes.issubdtype(getattr(array, "dtype", np.float32), jax.dtypes.extended):
+        return fixed(np.shape(array))
+    array = np.asarray(array)
+    kinds = tuple(ANY if uniform else FIXED for uniform in uniform_axes(array))
+    plain = array.size and all(k is ANY for k in kinds) and array.dtype != np.bool_
+    known = float(np.real(array.flat[0])) if plain else None
+    return Value(array.shape, kinds, {}, known)
+
+
+def run(recorder: Recorder, program: Program, arguments: Sequence[Value]) -> list[Value]:
+    """Interprets a program on typed values."""
+    values = dict(zip(map(id, program.inputs), arguments, strict=True))
+
+    def read(variable: Variable) -> Value:
+        if variable.constant is not None:
+            if id(variable) not in values:
+                values[id(variable)] = constant(variable.constant)
+            return values[id(variable)]
+        return values[id(variable)]
+
+    for equation in program.equations:
+        operands = [read(variable) for variable in equation.inputs]
+        if equation.name in CONTROL:
+            results = CONTROL[equation.name](recorder, equation, operands)
+        elif equation.name in RULES:
+            results = RULES[equation.name](recorder, equation, operands)
+        else:
+            recorder.unknown_primitives.setdefault(equation.name, len(operands))
+            results = recorder.opaque(operands, [v.shape for v in equation.outputs])
+        values.update(zip(map(id, equation.outputs), results, strict=True))
+    return [read(variable) for variable in program.outputs]
+
+
+def _link(recorder: Recorder, first: Value, second: Value, loop: str | None = None) -> None:
+    """Two values that stand for one another across a loop's edge carry the same."""
+    names = tuple(range(first.rank))
+    closed = frozenset([loop]) if loop else frozenset()
+    recorder.operation(
+        [Operand(first, names), Operand(second, names)], [], combine="equal", closed=closed
+    )
+
+
+def _carried(recorder: Recorder, start: Value) -> Value:
+    """The state of a loop: nothing is known of it but that it agrees with its start."""
+    state = recorder.unknown(start.shape)
+    _link(recorder, start, state)
+    return state
+
+
+def scan(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """The body once; a slice of a stacked operand varies with the loop's own index."""
+    params = equation.params
+    consts = values[: params["num_consts"]]
+    starts = values[params["num_consts"] : params["num_consts"] + params["num_carry"]]
+    stacked = values[params["num_consts"] + params["num_carry"] :]
+    loop = recorder.loop_name()
+    axes.pin(axes.meet(value.axes[0] for value in stacked))
+
+    slices = []
+    for value in stacked:
+        names = (loop, *range(1, value.rank))
+        slices += recorder.operation([Operand(value, names)], [(value.shape[1:], names[1:])])
+    states = [_carried(recorder, start) for start in starts]
+    live = [True] * len(states) + equation.live[len(states) :]
+    body = flatten(params["jaxpr"], live)
+    results = run_live(recorder, body, [*consts, *states, *slices], live)
+    for state, after in zip(states, results, strict=False):
+        assert after is not None
+        _link(recorder, state, after, loop)
+
+    outputs = list(states)
+    for variable, value in zip(
+        equation.outputs[len(states) :], results[len(states) :], strict=True
+    ):
+        if value is None:
+            outputs.append(fixed(variable.shape))
+            continue
+        names = tuple(range(1, value.rank + 1))
+        named = loop if loop in value.hidden else None
+        outputs += recorder.operation(
+            [Operand(value, names)], [(variable.shape, (named, *names))], combine="equal"
+        )
+    return outputs
+
+
+def run_live(
+    recorder: Recorder, program: Program, arguments: Sequence[Value], live: Sequence[bool]
+) -> list[Value | None]:
+    """Like `run`, but outputs that nobody reads may not have been computed."""
+    kept = [v for v, keep in zip(program.outputs, live, strict=True) if keep]
+    trimmed = Program(program.inputs, kept, program.equations)
+    results = iter(run(recorder, trimmed, arguments))
+    return [next(results) if keep else None for keep in live]
+
+
+def while_loop(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    params = equation.params
+    split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    cond_consts, body_consts = values[: split[0]], values[split[0] : split[1]]
+    states = [_carried(recorder, start) for start in values[split[1] :]]
+    results = run(recorder, flatten(params["body_jaxpr"]), [*body_consts, *states])
+    for state, after in zip(states, results, strict=True):
+        _link(recorder, state, after)
+    (going,) = run(recorder, flatten(params["cond_jaxpr"]), [*cond_consts, *states])
+    recorder.operation([Operand(going, (None,) * going.rank, None)], [])
+    return states
+
+
+def cond(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    which, *operands = values
+    branches = [
+        run_live(recorder, flatten(branch, equation.live), operands, equation.live)
+        for branch in equation.params["branches"]
+    ]
+    outputs = []
+    for variable, cases in zip(equation.outputs, zip(*branches, strict=True), strict=True):
+        names = tuple(range(len(variable.shape)))
+        present = [Operand(case, names) for case in cases if case is not None]
+        if not present:
+            outputs.append(fixed(variable.shape))
+            continue
+        outputs += recorder.operation(
+            [*present, Operand(which, (), None)], [(variable.shape, names)], combine="equal"
+        )
+    return outputs
+
+
+CONTROL: dict[str, Rule] = {"scan": scan, "while": while_loop, "cond": cond}

@@ -1,0 +1,155 @@
+"""A JAX function as a flat list of equations: calls inlined, dead code gone.
+
+Everything in this room reads programs through this module, so that the shape of a jaxpr is known in
+one place only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+# Primitives that are known to run their inner jaxpr once, on exactly their own operands.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+}
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Variable:
+    """A value of the program; `constant` holds its array when it is known at trace time."""
+
+    aval: Any
+    constant: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(getattr(self.aval, "shape", ()))
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Equation:
+    """One primitive operation."""
+
+    primitive: core.Primitive
+    params: dict[str, Any]
+    inputs: list[Variable]
+    outputs: list[Variable]
+    live: list[bool]
+
+    @property
+    def name(self) -> str:
+        return self.primitive.name
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Program:
+    """Equations in order of execution, from `inputs` to `outputs`."""
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+    equations: list[Equation]
+    effects: bool = False
+
+
+def trace(fun: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
+    """Traces `fun` on arrays or shapes; returns the program and the structure of its output."""
+    closed, out_shape = jax.make_jaxpr(fun, return_shape=True)(*args)
+    return flatten(closed), jax.tree.structure(out_shape)
+
+
+def flatten(closed: core.ClosedJaxpr, live: Sequence[bool] | None = None) -> Program:
+    """Inlines the calls of a jaxpr and drops what its live outputs do not need."""
+    inputs = [Variable(var.aval) for var in closed.jaxpr.invars]
+    equations: list[Equation] = []
+    outputs = _inline(closed.jaxpr, closed.consts, inputs, equations)
+    wanted = outputs if live is None else [v for v, keep in zip(outputs, live, strict=True) if keep]
+    program = Program(inputs, outputs, equations, bool(closed.effects))
+    return dataclasses.replace(program, equations=_live_equations(equations, wanted))
+
+
+def _inline(
+    jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: list[Variable], equations: list[Equation]
+) -> list[Variable]:
+    names: dict[core.Var, Variable] = dict(zip(jaxpr.invars, inputs, strict=True))
+    for var, const in zip(jaxpr.constvars, consts, strict=True):
+        names[var] = Variable(var.aval, const)
+
+    def read(atom: Any) -> Variable:
+        if isinstance(atom, core.Literal):
+            return Variable(atom.aval, atom.val)
+        return names[atom]
+
+    for eqn in jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        inner = _called(eqn)
+        if inner is not None:
+            results = _inline(inner.jaxpr, inner.consts, operands, equations)
+        else:
+            results = [Variable(var.aval) for var in eqn.outvars]
+            live = [True] * len(results)
+            equations.append(Equation(eqn.primitive, dict(eqn.params), operands, results, live))
+        names.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
+    key = _CALLS.get(eqn.primitive.name)
+    inner = eqn.params.get(key) if key else None
+    if isinstance(inner, core.Jaxpr) and not inner.constvars:
+        inner = core.ClosedJaxpr(inner, [])
+    if not isinstance(inner, core.ClosedJaxpr):
+        return None
+    shapes = [getattr(v.aval, "shape", None) for v in eqn.invars]
+    inner_shapes = [getattr(v.aval, "shape", None) for v in inner.jaxpr.invars]
+    same = shapes == inner_shapes and len(inner.jaxpr.outvars) == len(eqn.outvars)
+    return inner if same else None
+
+
+def _live_equations(equations: list[Equation], wanted: list[Variable]) -> list[Equation]:
+    needed = {id(variable) for variable in wanted}
+    kept = []
+    for equation in reversed(equations):
+        equation.live = [id(variable) in needed for variable in equation.outputs]
+        if any(equation.live):
+            needed.update(id(variable) for variable in equation.inputs)
+            kept.append(equation)
+    return kept[::-1]
+
+
+def evaluate(program: Program, arguments: Sequence[Any], watch: Sequence[Variable]) -> list[Any]:
+    """Runs a program and returns the values of the watched variables."""
+    values: dict[int, Any] = dict(zip(map(id, program.inputs), arguments, strict=True))
+
+    def read(variable: Variable) -> Any:
+        return variable.constant if variable.constant is not None else values[id(variable)]
+
+    for equation in program.equations:
+        results = equation.primitive.bind(*map(read, equation.inputs), **equation.params)
+        if not equation.primitive.multiple_results:
+            results = [results]
+        values.update(zip(map(id, equation.outputs), results, strict=True))
+    return [read(variable) for variable in watch]
+
+
+def uniform_axes(array: Any) -> list[bool]:
+    """For each axis of a constant, whether the constant is uniform along it."""
+    array = np.asarray(array)
+    return [
+        bool(np.all(array == np.take(array, [0], axis=axis))) if array.shape[axis] else False
+        for axis in range(array.ndim)
+    ]

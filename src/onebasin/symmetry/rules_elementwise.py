@@ -1,0 +1,160 @@
+"""Rules for elementwise primitives: one row each.
+
+A row says how exponents combine and what becomes of scales and of signs (`steps.Effect`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from onebasin.symmetry.program import Equation
+from onebasin.symmetry.steps import Effect, Operand, Recorder, Value
+
+
+class Row(NamedTuple):
+    """How an elementwise primitive treats what its operands carry."""
+
+    combine: Literal["product", "equal"]
+    scale: Effect
+    sign: Effect
+    weights: tuple[Fraction | int, ...] | None = None
+
+
+_HALF = Fraction(1, 2)
+_OPAQUE = Row("product", "zero", "zero")
+_ODD = Row("product", "zero", "keep")
+_EVEN = Row("product", "zero", "clear")
+_SUM = Row("equal", "keep", "keep")
+_ORDER = Row("equal", "keep", "zero")
+_COMPARE = Row("equal", "clear", "zero")
+_SAME = Row("product", "keep", "keep")
+
+ROWS: dict[str, Row] = {
+    "mul": Row("product", "keep", "keep", (1, 1)),
+    "div": Row("product", "keep", "keep", (1, -1)),
+    "square": Row("product", "keep", "keep", (2,)),
+    "sqrt": Row("product", "keep", "zero", (_HALF,)),
+    "rsqrt": Row("product", "keep", "zero", (-_HALF,)),
+    "cbrt": Row("product", "keep", "keep", (Fraction(1, 3),)),
+    "abs": Row("product", "keep", "clear"),
+    "sign": Row("product", "clear", "keep"),
+    "is_finite": Row("product", "clear", "clear"),
+    "max": _ORDER,
+    "min": _ORDER,
+    "rem": _ORDER,
+    "clamp": _ORDER,
+    "atan2": _COMPARE,
+    "eq": Row("equal", "clear", "clear"),
+    "ne": Row("equal", "clear", "clear"),
+}
+ROWS |= dict.fromkeys(("add", "add_any", "sub"), _SUM)
+ROWS |= dict.fromkeys(("lt", "le", "gt", "ge"), _COMPARE)
+ROWS |= dict.fromkeys(("neg", "copy", "copy_p", "real", "reduce_precision", "stop_gradient"), _SAME)
+ROWS |= dict.fromkeys(
+    ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"), _ODD
+)
+ROWS |= dict.fromkeys(("cos", "cosh"), _EVEN)
+ROWS |= dict.fromkeys(
+    (
+        *("exp", "exp2", "expm1", "log", "log1p", "logistic", "erfc", "floor", "ceil", "acos"),
+        *("acosh", "lgamma", "digamma", "igamma", "igammac", "nextafter", "not", "and", "or"),
+        *("xor", "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count"),
+        *("clz", "bessel_i0e", "bessel_i1e", "regularized_incomplete_beta", "polygamma", "zeta"),
+    ),
+    _OPAQUE,
+)
+# A product of even multiplicity has no sign left, whatever it had.
+assert ROWS["square"].weights == (2,)
+
+_FOLD: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "max": max,
+    "min": min,
+    "neg": lambda a: -a,
+    "exp": math.exp,
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda a: a**-0.5,
+    "square": lambda a: a * a,
+    "copy": lambda a: a,
+    "stop_gradient": lambda a: a,
+}
+
+
+def elementwise(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """Any primitive that has a row, and the few whose row depends on their parameters."""
+    row = _row(equation, values)
+    shape = equation.outputs[0].shape
+    weights = row.weights or (1,) * len(values)
+    operands = [
+        Operand(value, _names(value, shape), weight)
+        for value, weight in zip(values, weights, strict=True)
+    ]
+    names = tuple(range(len(shape)))
+    (result,) = recorder.operation(
+        operands, [(shape, names)], combine=row.combine, scale=row.scale, sign=row.sign
+    )
+    result.known = _fold(equation, values)
+    return [result]
+
+
+def _names(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(range(len(shape))) if value.rank else ()
+
+
+def _row(equation: Equation, values: list[Value]) -> Row:
+    name = equation.name
+    if name == "integer_pow":
+        return Row("product", "keep", "keep", (equation.params["y"],))
+    if name == "pow":
+        exponent = values[1].known
+        if exponent is None:
+            return _OPAQUE
+        ratio = Fraction(exponent).limit_denominator(64)
+        if not math.isclose(float(ratio), exponent, rel_tol=1e-6):
+            return _OPAQUE
+        return Row("product", "keep", "zero", (ratio, 0))
+    if name == "convert_element_type":
+        source, target = equation.inputs[0].aval.dtype, equation.params["new_dtype"]
+        whole = np.issubdtype(target, np.integer) or np.issubdtype(target, np.unsignedinteger)
+        floating = not (np.issubdtype(source, np.integer) or source == np.bool_)
+        if target == np.bool_:
+            return Row("product", "clear", "clear")
+        return _OPAQUE if whole and floating else _SAME
+    return ROWS[name]
+
+
+def _fold(equation: Equation, values: list[Value]) -> float | None:
+    known = [value.known for value in values]
+    if any(k is None for k in known):
+        return None
+    if equation.name == "convert_element_type":
+        floating = np.issubdtype(equation.params["new_dtype"], np.inexact)
+        return known[0] if floating else None
+    try:
+        if equation.name == "integer_pow":
+            return float(known[0]) ** equation.params["y"]
+        return float(_FOLD[equation.name](*known)) if equation.name in _FOLD else None
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def select(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """select_n(which, *cases): the choice carries nothing, the cases must agree."""
+    shape = equation.outputs[0].shape
+    names = tuple(range(len(shape)))
+    operands = [Operand(values[0], _names(values[0], shape), None)]
+    operands += [Operand(value, names) for value in values[1:]]
+    return recorder.operation(operands, [(shape, names)], combine="equal")
+
+
+RULES = {name: elementwise for name in (*ROWS, "integer_pow", "pow", "convert_element_type")}
+RULES["select_n"] = select

@@ -1,0 +1,58 @@
+"""A symmetry group as a table that a person reads."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onebasin.symmetry.group import Factor, Symmetry
+
+_KINDS = ("permutation", "scaling", "sign")
+
+
+def render(sym: Symmetry, width: int = 100) -> str:
+    """Factor, size, kinds and sites, one line each; then the sizes of the whole group."""
+    if not sym.factors:
+        lines = ["no symmetry: no weight change of the kinds looked for leaves the function alone"]
+    else:
+        rows = [("factor", "size", "kinds", "acts on"), *(_row(f) for f in sym.factors)]
+        spans = [max(len(row[i]) for row in rows) for i in range(3)]
+        room = max(width - sum(spans) - 6, 24)
+        lines = []
+        for number, row in enumerate(rows):
+            head = "  ".join(
+                cell.rjust(span) if i == 1 else cell.ljust(span)
+                for i, (cell, span) in enumerate(zip(row[:3], spans, strict=True))
+            )
+            lines.append(f"{head}  {_shorten(row[3], room)}".rstrip())
+            if number == 0:
+                lines.append("  ".join("-" * n for n in (*spans, min(room, 40))))
+    copies = sym.log_copies() / math.log(10)
+    amount = f"{round(10**copies):,}" if copies < 6 else f"10^{copies:,.1f}"
+    lines.append(
+        f"{amount} discrete copies of every mode (log {sym.log_copies():,.1f}), "
+        f"{sym.scaling_dimension():,} scaling dimensions"
+    )
+    if sym.unused:
+        lines.append("unused parameters: " + _shorten(", ".join(sym.unused), width - 20))
+    return "\n".join(lines)
+
+
+def _row(factor: Factor) -> tuple[str, str, str, str]:
+    size = f"{factor.size}" if factor.copies == 1 else f"{factor.copies} x {factor.size}"
+    counts = {"permutation": 1, "scaling": factor.scalings, "sign": factor.signs}
+    kinds = [
+        kind if counts[kind] == 1 else f"{counts[kind]} {kind}s"
+        for kind in _KINDS
+        if kind in factor.kinds
+    ]
+    return factor.name, size, ", ".join(kinds), " ".join(map(str, factor.sites))
+
+
+def _shorten(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    kept = text[: room - 8].rsplit(" ", 1)[0]
+    left = len(text.split()) - len(kept.split())
+    return f"{kept} +{left} more"

@@ -1,0 +1,31 @@
+import os
+from collections.abc import Iterator
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The environment as well: tests start other processes.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+jax.config.update("jax_debug_key_reuse", True)
+
+settings.register_profile(
+    "ci",
+    deadline=None,  # the first example compiles
+    derandomize=True,
+    max_examples=25,
+    # The float64 fixture is the same for every example.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough", settings.get_profile("ci"), derandomize=False, max_examples=1000
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Compute in double precision for the length of one test."""
+    with jax.enable_x64(True):
+        yield

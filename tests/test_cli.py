@@ -1,0 +1,111 @@
+import json
+import math
+from importlib.metadata import version
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from typer.testing import CliRunner, Result
+
+import onebasin as ob
+from onebasin import _demo, cli
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = f"{ROOT / 'examples' / 'own_model.py'}:factory"
+
+MODELS = """
+import jax, jax.numpy as jnp
+
+def fails():
+    return (lambda p, x: x @ p["no_such"]), {"w": jnp.ones((3, 2))}, jnp.ones((1, 3))
+
+def text():
+    return (lambda p, x: x @ p["w"]), {"w": jnp.ones((3, 2)), "name": "net"}, jnp.ones((1, 3))
+
+def undefined():
+    return (lambda p, x: x @ p["w"] + jnp.nan), {"w": jnp.ones((3, 2))}, jnp.ones((1, 3))
+"""
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def test_version() -> None:
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"onebasin {version('onebasin')}\n"
+
+
+@pytest.mark.parametrize("command", ["symmetries", "demo"])
+def test_help_has_an_example(command: str) -> None:
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: onebasin {command}" in " ".join(result.stdout.split())
+
+
+def test_symmetries_of_the_example() -> None:
+    result = invoke("symmetries", EXAMPLE)
+    assert result.exit_code == 0, result.stderr
+    assert "permutation" in result.stdout
+    assert "Verified" in result.stdout
+
+
+def test_symmetries_as_json() -> None:
+    result = invoke("symmetries", EXAMPLE, "--json", "--seed", "1")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)
+
+
+MISTAKES = [
+    ("no_such_module:factory", "no_such_module"),
+    ("models.py:none", "none"),
+    ("models.py:fails", "no_such"),
+    ("models.py:text", "name"),
+    ("models.py:undefined", "NaN"),
+]
+
+
+@pytest.mark.parametrize(("model", "mentioned"), MISTAKES, ids=[name for name, _ in MISTAKES])
+def test_a_mistake_exits_with_2_and_one_sentence(
+    model: str, mentioned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(MODELS)
+    result = invoke("symmetries", model)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("onebasin: ")
+    assert mentioned in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_demo_refuses_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = invoke("demo", "--out", str(tmp_path / "file" / "inside"))
+    assert result.exit_code == 2
+    assert "name a folder that you may write to" in result.stderr
+
+
+@pytest.mark.slow
+def test_demo_proves_the_zoo(tmp_path: Path) -> None:
+    result = invoke("demo", "--out", str(tmp_path / "demo"))
+    assert result.exit_code == 0, result.stderr
+    for name in ("mlp", "optunet", "cnn", "resnet20", "resnet18"):
+        assert name in result.stdout
+    assert (tmp_path / "demo" / "one_basin.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_shows_every_copy() -> None:
+    params = {
+        "incoming": jnp.asarray([[2.5, 0.7]], jnp.float32),
+        "outgoing": jnp.asarray([[1.5], [-1.2]], jnp.float32),
+    }
+    inputs = jnp.linspace(-1, 1, 5)[:, None]
+    symmetry = ob.discover(_demo._tiny_apply, params, inputs)
+    assert symmetry.log_copies() == pytest.approx(math.log(8))
+    copies = _demo._all_copies(params, inputs)
+    assert len(copies) == 8
+    outputs = jnp.stack([_demo._tiny_apply(copy, inputs) for copy in copies])
+    assert jnp.allclose(outputs, outputs[0], atol=1e-6)

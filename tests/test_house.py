@@ -1,0 +1,58 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "ray", "flax", "blackjax", "matplotlib", "plotly")
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_imports_point_one_way() -> None:
+    lint = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    done = run("-c", lint)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def imported() -> set[str]:
+    done = run("-W", "error", "-c", "import onebasin, sys; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize("package", HEAVY)
+def test_import_is_light(imported: set[str], package: str) -> None:
+    assert package not in imported
+
+
+def test_public_names_resolve() -> None:
+    import onebasin
+
+    missing = [name for name in onebasin.__all__ if not hasattr(onebasin, name)]
+    assert not missing
+
+
+def test_cited_papers_are_in_the_bibliography() -> None:
+    known = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "refs.bib").read_text(), re.M))
+    cited = {
+        key
+        for file in (ROOT / "src").rglob("*.py")
+        for key in re.findall(r"\b[a-z]+(?:19|20)\d\d[a-z0-9]+\b", file.read_text())
+    }
+    assert cited <= known
+
+
+def test_readme_code_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert blocks
+    namespace: dict[str, object] = {}
+    for block in blocks:
+        exec(block, namespace)

@@ -1,0 +1,7 @@
+"""A zoo of models, each with the symmetry group that it has: see `Case`."""
+
+from . import conv, mlp
+from .case import Case as Case
+from .case import as_float64 as as_float64
+
+CASES: tuple[Case, ...] = (*mlp.CASES, *conv.CASES)
