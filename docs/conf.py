@@ -1,4 +1,6 @@
+import re
 from importlib.metadata import version as installed_version
+from typing import Any
 
 project = "onebasin"
 author = "The onebasin authors"
@@ -19,3 +21,13 @@ html_title = "onebasin"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 myst_enable_extensions = ["deflist", "dollarmath"]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", _code_in_backticks)
+
+
+def _code_in_backticks(*arguments: Any) -> None:
+    # Docstrings mark code as Markdown does; reStructuredText wants two backticks and a word's end.
+    lines = arguments[-1]
+    lines[:] = [re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", line) for line in lines]

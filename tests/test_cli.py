@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,7 +42,9 @@ def test_version() -> None:
 def test_help_has_an_example(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0
-    assert f"Example: onebasin {command}" in " ".join(result.stdout.split())
+    # Some environment variables make Rich colour its output even here.
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    assert f"Example: onebasin {command}" in " ".join(plain.split())
 
 
 def test_symmetries_of_the_example() -> None:
@@ -79,6 +82,17 @@ def test_a_mistake_exits_with_2_and_one_sentence(
     assert mentioned in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_fault_of_ours_is_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(ob, "discover", broken)
+    result = invoke("symmetries", EXAMPLE)
+    assert result.exit_code == 1
+    assert "KeyError: 'a bug'" in result.stderr
+    assert "fault of onebasin" in result.stderr
 
 
 def test_demo_refuses_a_folder_that_cannot_be(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -33,11 +35,40 @@ def test_import_is_light(imported: set[str], package: str) -> None:
     assert package not in imported
 
 
+def test_one_version() -> None:
+    import onebasin
+
+    assert onebasin.__version__ == version("onebasin")
+    for file, line in {
+        "pyproject.toml": f'version = "{onebasin.__version__}"',
+        "CITATION.cff": f"version: {onebasin.__version__}",
+    }.items():
+        assert line in (ROOT / file).read_text().splitlines()
+
+
 def test_public_names_resolve() -> None:
     import onebasin
 
     missing = [name for name in onebasin.__all__ if not hasattr(onebasin, name)]
     assert not missing
+
+
+def test_public_names_have_docstrings() -> None:
+    import onebasin
+
+    bare = []
+    for name in onebasin.__all__:
+        public = getattr(onebasin, name)
+        members = vars(public).items() if isinstance(public, type) else ()
+        bare += [name] if not public.__doc__ else []
+        bare += [
+            f"{name}.{member}"
+            for member, value in members
+            if not member.startswith("_")
+            and isinstance(value, FunctionType | property | classmethod | staticmethod)
+            and not value.__doc__
+        ]
+    assert not bare
 
 
 def test_cited_papers_are_in_the_bibliography() -> None:

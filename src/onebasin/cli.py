@@ -14,6 +14,7 @@ from rich.console import Console
 from onebasin._factory import FactoryError, load_model, one_line
 
 BAD_INPUT = 2
+OWN_FAULT = 1
 
 app = typer.Typer(
     name="onebasin",
@@ -78,9 +79,7 @@ def symmetries(
         typer.echo(symmetry.to_json())
         return
     typer.echo(str(symmetry))
-    typer.echo(
-        f"\nVerified: random elements change the outputs by at most {deviation:.1e} of them."
-    )
+    typer.echo(f"Verified: random elements change the outputs by {deviation:.0e} of the largest.")
 
 
 @app.command()
@@ -106,32 +105,31 @@ def demo(
             "name a folder that you may write to."
         )
     with _plain_messages():
-        _demo.run(out, seed, Console(), Console(stderr=True))
+        _demo.run(out, seed, Console())
 
 
 def _discover(name: str, apply_fn: Any, params: Any, inputs: Any, seed: int) -> tuple[Any, float]:
-    import jax
-
     import onebasin
 
     try:
         symmetry = onebasin.discover(apply_fn, params, inputs)
-        deviation = onebasin.check_symmetry(
-            symmetry, apply_fn, params, inputs, key=jax.random.key(seed)
-        )
+        deviation = onebasin.check_symmetry(symmetry, apply_fn, params, inputs, seed=seed)
     except onebasin.SymmetryError as error:
-        _fail(str(error))
+        _fail(" ".join(str(error).split()))
     except Exception as error:
         _fail(
-            f"The model of {name} could not be read ({one_line(error)}): "
-            "check that apply_fn(params, inputs) runs and that params holds arrays only."
+            f"Reading the symmetries of {name} stopped with {one_line(error)}; if "
+            "apply_fn(params, inputs) runs by itself, this is a fault of onebasin: call "
+            "onebasin.discover in Python for the full traceback, and report it",
+            code=OWN_FAULT,
         )
-    return symmetry, float(deviation)
+    return symmetry, deviation
 
 
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(f"onebasin: {sentence}", err=True)
-    raise typer.Exit(BAD_INPUT)
+def _fail(sentence: str, code: int = BAD_INPUT) -> NoReturn:
+    stop = "" if sentence.endswith((".", "?", "!")) else "."
+    typer.echo(f"onebasin: {sentence[0].upper()}{sentence[1:]}{stop}", err=True)
+    raise typer.Exit(code)
 
 
 @contextlib.contextmanager

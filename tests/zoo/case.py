@@ -27,6 +27,8 @@ class Case:
         scaling_dimension: of the whole group. None: not worked out.
         note: what somebody who wonders about the expectation should know.
         slow: takes over ten seconds to analyse and check.
+        float32_only: fails on float64 parameters, as a framework wants it.
+        smooth: whether derivatives tell which scalings there are.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Case:
     scaling_dimension: int | None = None
     note: str = ""
     slow: bool = False
+    float32_only: bool = False
+    smooth: bool = True
 
 
 def factor(size: int, kinds: str, copies: int = 1) -> Factor:

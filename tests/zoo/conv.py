@@ -94,7 +94,7 @@ class FRN(nn.Module):
     def __call__(self, x: Array) -> Array:
         x = conv(5)(x)
         scale, bias, threshold, epsilon = (
-            self.param(name, nn.initializers.normal(1.0), (5,))
+            self.param(name, nn.initializers.normal(0.5), (5,))
             for name in ("scale", "bias", "threshold", "epsilon")
         )
         power = jnp.mean(x**2, axis=(1, 2), keepdims=True)

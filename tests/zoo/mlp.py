@@ -15,7 +15,7 @@ Array = jax.Array
 Activation = Callable[[Array], Array]
 
 
-class Sequence(nn.Module):
+class Layers(nn.Module):
     """Dense layers with anything between them."""
 
     layers: tuple[Any, ...]
@@ -27,8 +27,12 @@ class Sequence(nn.Module):
         return x
 
 
+def on_rows(module: nn.Module) -> Model:
+    return linen(module, normal(0, 11, 3))
+
+
 def layers(*steps: Any) -> Model:
-    return linen(Sequence(steps), normal(0, 11, 3))
+    return on_rows(Layers(steps))
 
 
 def net(activation: str, bias: bool) -> Model:
@@ -132,7 +136,12 @@ batch_norm = nn.BatchNorm(use_running_average=True)
 CASES = (
     *per_activation(),
     Case("mlp-linear", lambda: layers(5, 2), (factor(5, "psf"),), 5),
-    Case("two-heads", lambda: linen(TwoHeads(), normal(0, 11, 3)), (factor(5, "ps"), factor(7, "pf")), 5),
+    Case(
+        "two-heads",
+        lambda: linen(TwoHeads(), normal(0, 11, 3)),
+        (factor(5, "ps"), factor(7, "pf")),
+        5,
+    ),
     # LayerNorm mixes the units and is odd: it keeps one flip of all of them (weights and gain).
     Case(
         "mlp-layernorm-relu",
@@ -158,12 +167,17 @@ CASES = (
     # (weights, running mean) against the gain is exact, since the variance is a parameter.
     Case("mlp-batchnorm-relu", lambda: layers(7, batch_norm, nn.relu, 2), (factor(7, "psf"),), 14),
     Case("mlp-batchnorm-gelu", lambda: layers(7, batch_norm, nn.gelu, 2), (factor(7, "psf"),), 7),
-    Case("glu", lambda: linen(Gated(nn.sigmoid), normal(0, 11, 3)), (factor(7, "psf"),), 7),
-    Case("swiglu", lambda: linen(Gated(nn.silu, bias=False), normal(0, 11, 3)), (factor(7, "psf"),), 7),
-    Case("reglu", lambda: linen(Gated(nn.relu), normal(0, 11, 3)), (factor(7, "psf"),), 14),
+    Case("glu", lambda: on_rows(Gated(nn.sigmoid)), (factor(7, "psf"),), 7),
+    Case(
+        "swiglu",
+        lambda: on_rows(Gated(nn.silu, bias=False)),
+        (factor(7, "psf"),),
+        7,
+    ),
+    Case("reglu", lambda: on_rows(Gated(nn.relu)), (factor(7, "psf"),), 14),
     Case(
         "bilinear-glu",
-        lambda: linen(Gated(identity), normal(0, 11, 3)),
+        lambda: on_rows(Gated(identity)),
         (factor(7, "psf"),),
         14,
         note="A unit may also swap its two halves: true, and no permutation of one index set.",

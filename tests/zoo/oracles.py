@@ -36,9 +36,8 @@ def scaling_dimension_bound(
     """
     with jax.enable_x64(True):
         flat, unravel = ravel_pytree(as_float64(params))
-        keeps_sign = ravel_pytree(
-            jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.all(leaf >= 0), float), params)
-        )[0]
+        positive = _per_leaf(params, lambda leaf: jnp.all(leaf >= 0)) > 0
+        size = _per_leaf(params, lambda leaf: jnp.sqrt(jnp.mean(jnp.square(leaf))))
         inputs = as_float64(inputs)
 
         def outputs(log_scales: jax.Array, flat: jax.Array, inputs: Any) -> jax.Array:
@@ -48,17 +47,17 @@ def scaling_dimension_bound(
         @jax.jit
         def rows(key: jax.Array) -> jax.Array:
             scale_key, sign_key, inputs_key = jax.random.split(key, 3)
-            draw = flat * jnp.exp(0.5 * jax.random.normal(scale_key, flat.shape))
-            signs = jnp.where(jax.random.bernoulli(sign_key, 0.5, flat.shape), 1.0, -1.0)
-            draw = jnp.where(keeps_sign > 0, draw, signs * draw)
+            draw = size * jnp.exp(0.5 * jax.random.normal(scale_key, flat.shape))
+            flip = jax.random.bernoulli(sign_key, 0.5, flat.shape) & ~positive
+            draw = jnp.where(flip, -draw, draw)
             return jax.jacrev(outputs)(jnp.zeros_like(flat), draw, _redraw(inputs, inputs_key))
 
         stacked = np.zeros((0, flat.size))
-        num_rows = 0
-        while num_rows < 2 * flat.size + 50:
+        num_draws = num_rows = 0
+        while num_draws < 40 or num_rows < 3 * flat.size:
             key, draw_key = jax.random.split(key)
             block = np.asarray(rows(draw_key))
-            num_rows += len(block)
+            num_draws, num_rows = num_draws + 1, num_rows + len(block)
             stacked = np.concatenate([stacked, block])
             if len(stacked) > 3 * flat.size:
                 stacked = np.linalg.qr(stacked, mode="r")
@@ -75,9 +74,9 @@ def sign_flips_bruteforce(
 
     Args:
         apply_fn: the model.
-        params: its parameters, in general position, at most 16 of them.
+        params: its parameters, in general position, at most 18 of them.
         inputs: its inputs.
-        by_leaf: try only signs that are the same all over a leaf (at most 16 leaves): the
+        by_leaf: try only signs that are the same all over a leaf (at most 18 leaves): the
             subgroup that acts on whole arrays. A leaf that the outputs do not see doubles it.
         tolerance: the largest relative change of the outputs.
 
@@ -91,8 +90,8 @@ def sign_flips_bruteforce(
         of_leaf = np.repeat(np.arange(len(leaf_sizes)), leaf_sizes)
         owner = of_leaf if by_leaf else np.arange(flat.size)
         count = len(leaf_sizes) if by_leaf else flat.size
-        if count > 16:
-            raise ValueError(f"Got {count} signs to try, expected at most 16: 2^{count} are many.")
+        if count > 18:
+            raise ValueError(f"Got {count} signs to try, expected at most 18: 2^{count} are many.")
 
         def outputs(signs: jax.Array) -> jax.Array:
             return ravel_pytree(apply_fn(unravel(flat * signs[owner]), inputs))[0]
@@ -106,6 +105,12 @@ def sign_flips_bruteforce(
             change = jnp.max(jnp.abs(run(block) - reference), axis=-1)
             found += int(jnp.sum(change <= tolerance * largest))
     return found
+
+
+def _per_leaf(params: Any, statistic: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    return ravel_pytree(
+        jax.tree.map(lambda leaf: jnp.full(leaf.shape, statistic(leaf), jnp.float64), params)
+    )[0]
 
 
 def _redraw(inputs: Any, key: jax.Array) -> Any:

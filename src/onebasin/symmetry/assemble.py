@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,19 +13,31 @@ from onebasin.symmetry import axes
 from onebasin.symmetry.axes import Atom, Product
 from onebasin.symmetry.blocks import MAX_BLOCKS, Planner
 from onebasin.symmetry.degrees import Exponents, Index, Spot
-from onebasin.symmetry.elements import AxisLayout, Block, Weighting
+from onebasin.symmetry.elements import Block, Weighting
 from onebasin.symmetry.group import Factor, Leaf, Site, Symmetry
 from onebasin.symmetry.nullspace import Eliminator, Row, add_multiple
 from onebasin.symmetry.steps import Value
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A parameter, or one entry of it along an axis where its entries lead separate lives."""
+
+    leaf: int
+    value: Value
+    axis: int | None = None
+    place: int = 0
+
+
 Generators = dict[Index, list[Row]]
+Owners = dict[tuple[str, Index, int], tuple[str, int]]
+"""(kind, index, number of the generator) -> (its factor, its number there)."""
 
 
 def assemble(
     *,
     paths: Sequence[str],
     shapes: Sequence[tuple[int, ...]],
-    values: dict[int, Value],
+    parts: Sequence[Part],
     order: Sequence[int],
     planner: Planner,
     parents: dict[Atom, set[Atom]],
@@ -32,8 +45,8 @@ def assemble(
     signs: Exponents,
     unused: tuple[str, ...],
 ) -> Symmetry:
-    """Builds the group. `order` lists the leaves by first use, from which factors take their names."""
-    house = _House(paths, shapes, values, order, planner, scalings)
+    """Builds the group. `order` lists the parts by first use, from which factors take their names."""
+    house = _House(paths, parts, order, planner, scalings)
     generators = {
         "scaling": _generators(scalings, house),
         "sign": _generators(signs, house),
@@ -48,7 +61,13 @@ def assemble(
     ancestry = _ancestry(house, parents)
     names = _names(house)
     factors, owners = _factors(house, ancestry, names, generators)
-    leaves = tuple(house.leaf(number, names, generators, owners, factors) for number in range(len(paths)))
+    index_of = {factor.name: factor.index for factor in factors}
+    blocks: list[list[Block]] = [[] for _ in paths]
+    for number, part in enumerate(parts):
+        blocks[part.leaf] += house.blocks(number, names, generators, owners, index_of)
+    leaves = tuple(
+        Leaf(path, shape, tuple(own)) for path, shape, own in zip(paths, shapes, blocks, strict=True)
+    )
     return Symmetry(
         factors=tuple(factors),
         leaves=leaves,
@@ -67,16 +86,15 @@ class _House:
     def __init__(
         self,
         paths: Sequence[str],
-        shapes: Sequence[tuple[int, ...]],
-        values: dict[int, Value],
+        parts: Sequence[Part],
         order: Sequence[int],
         planner: Planner,
         exponents: Exponents,
     ):
-        self.paths, self.shapes = paths, shapes
-        self.layouts = {number: planner.layout(value) for number, value in values.items()}
+        self.paths, self.parts = paths, parts
+        self.layouts = [planner.layout(part.value) for part in parts]
         seen = {
-            (spot.leaf, spot.key)
+            (spot.part, spot.key)
             for name, spot in exponents.sites.items()
             if name in exponents.seen
         }
@@ -92,8 +110,9 @@ class _House:
                 used = (number, key) in seen
                 for (axis, _), atom in layout.atoms(key).items():
                     first[atom] = None
-                    if used and (number, axis) not in self.sites.setdefault(atom, []):
-                        self.sites[atom].append((number, axis))
+                    place = (parts[number].leaf, axis)
+                    if used and place not in self.sites.setdefault(atom, []):
+                        self.sites[atom].append(place)
         self.atoms = list(first)
         self.permutable = [
             atom for atom in first if not atom.pinned and atom.size > 1 and self.sites.get(atom)
@@ -103,49 +122,47 @@ class _House:
         """Position -> number of the side in the block reshaped to one axis per atom."""
         return {p: i for i, p in enumerate(self.layouts[number].atoms(key))}
 
-    def leaf(
+    def blocks(
         self,
         number: int,
         names: dict[Atom, str],
         generators: dict[str, Generators],
-        owners: dict[Index, str],
-        factors: Sequence[Factor],
-    ) -> Leaf:
-        layout, shape = self.layouts[number], self.shapes[number]
-        if layout.count > MAX_BLOCKS or 0 in shape:
-            plain = tuple(AxisLayout(((),), (n,)) for n in shape)
-            return Leaf(self.paths[number], shape, plain, ())
-        axis_layouts = tuple(
-            _axis_layout(product, names, n)
-            for product, n in zip(layout.products, shape, strict=True)
-        )
-        index_of = {factor.name: factor.index for factor in factors}
-        blocks = []
+        owners: Owners,
+        index_of: dict[str, tuple[str, ...]],
+    ) -> list[Block]:
+        layout, part = self.layouts[number], self.parts[number]
+        if layout.count > MAX_BLOCKS or 0 in part.value.shape:
+            return []
+        spans = [_spans(product) for product in layout.products]
+        if part.axis is not None:
+            spans[part.axis] = [((part.place, part.place + 1), None)]
+        found = []
         for key in layout.keys():
             atoms = layout.atoms(key)
             weightings = {
-                kind: _weightings(number, key, found, owners, index_of, names, self)
-                for kind, found in generators.items()
+                kind: _weightings(number, key, kind, own, owners, index_of, names, self)
+                for kind, own in generators.items()
             }
-            blocks.append(
+            chosen = [axis[k] for axis, k in zip(spans, key, strict=True)]
+            found.append(
                 Block(
-                    key,
-                    tuple(names[a] for a in atoms.values()),
-                    tuple(a.size for a in atoms.values())
-                    if all(isinstance(p, tuple) for p in layout.products)
-                    else shape,
-                    weightings["scaling"],
-                    weightings["sign"],
+                    ranges=tuple(span for span, _ in chosen),
+                    picks=tuple(pick for _, pick in chosen),
+                    sides=tuple(names[a] for a in atoms.values()),
+                    shape=tuple(a.size for a in atoms.values()),
+                    scalings=weightings["scaling"],
+                    signs=weightings["sign"],
                 )
             )
-        return Leaf(self.paths[number], shape, axis_layouts, tuple(blocks))
+        return found
 
 
 def _weightings(
     number: int,
     key: tuple[int, ...],
+    kind: str,
     generators: Generators,
-    owners: dict[Index, str],
+    owners: Owners,
     index_of: dict[str, tuple[str, ...]],
     names: dict[Atom, str],
     house: _House,
@@ -154,27 +171,25 @@ def _weightings(
     sides = house.sides(number, key)
     found = []
     for index, vectors in generators.items():
-        owner = owners[index]
         for generator, vector in enumerate(vectors):
+            owner, place = owners[kind, index, generator]
             for spot, exponent in vector.items():
-                if (spot.leaf, spot.key) != (number, key):
+                if (spot.part, spot.key) != (number, key):
                     continue
                 side = {names[atoms[p]]: sides[p] for p in spot.positions}
                 places = tuple(side[name] for name in index_of[owner])
-                found.append(Weighting(owner, generator, places, float(exponent)))
+                found.append(Weighting(owner, place, places, float(exponent)))
     return tuple(found)
 
 
-def _axis_layout(product: Product, names: dict[Atom, str], length: int) -> AxisLayout:
-    if not isinstance(product, tuple):
-        return AxisLayout(((),), (length,))
-    positions = _positions(product)
-    flat = np.concatenate(positions)
-    return AxisLayout(
-        tuple(tuple(names[a] for a in term) for term in axes.terms(product)),
-        tuple(len(p) for p in positions),
-        None if np.array_equal(flat, np.arange(length)) else tuple(flat.tolist()),
-    )
+def _spans(product: Product) -> list[tuple[tuple[int, int], tuple[int, ...] | None]]:
+    """For each term of an axis its range, and its positions where they are not contiguous."""
+    spans = []
+    for positions in _positions(product):
+        first, last = int(positions[0]), int(positions[-1]) + 1
+        plain = np.array_equal(positions, np.arange(first, last))
+        spans.append(((first, last), None if plain else tuple(positions.tolist())))
+    return spans
 
 
 def _positions(product: Product) -> list[np.ndarray]:
@@ -196,9 +211,9 @@ def _restrict(vector: Row, index: Index, house: _House) -> Row:
     """A generator along a larger index, held uniform along what `index` lacks."""
     total: Row = {}
     for spot, value in vector.items():
-        atoms = house.layouts[spot.leaf].atoms(spot.key)
+        atoms = house.layouts[spot.part].atoms(spot.key)
         kept = frozenset(p for p in spot.positions if atoms[p] in index)
-        total = add_multiple(total, {Spot(spot.leaf, spot.key, kept): value}, 1, None)
+        total = add_multiple(total, {Spot(spot.part, spot.key, kept): value}, 1, None)
     return total
 
 
@@ -256,15 +271,11 @@ def _ancestry(house: _House, parents: dict[Atom, set[Atom]]) -> dict[Atom, list[
 
 def _names(house: _House) -> dict[Atom, str]:
     """Readable names from where an index set is first used; the axis is added where needed."""
-    roots = {path.split("/")[0] for path in house.paths if "/" in path}
-    strip = roots <= {"params", "batch_stats"}
     wanted: dict[str, list[Atom]] = {}
     where: dict[Atom, tuple[str, int]] = {}
     for atom in house.atoms:
         number, axis = (house.sites.get(atom) or _all_sites(house, atom))[0]
-        path = house.paths[number]
-        if strip and "/" in path:
-            path = path.split("/", 1)[1]
+        path = _short(house, house.paths[number])
         where[atom] = (path, axis)
         wanted.setdefault(path.rsplit("/", 1)[0], []).append(atom)
     names: dict[Atom, str] = {}
@@ -283,10 +294,17 @@ def _names(house: _House) -> dict[Atom, str]:
     return names
 
 
+def _short(house: _House, path: str) -> str:
+    """A path without the collection that every path begins with in Flax."""
+    collections = {"params", "batch_stats"}
+    flax = all("/" in p and p.split("/")[0] in collections for p in house.paths)
+    return path.split("/", 1)[1] if flax else path
+
+
 def _all_sites(house: _House, atom: Atom) -> list[tuple[int, int]]:
     return [
-        (number, axis)
-        for number, layout in house.layouts.items()
+        (house.parts[number].leaf, axis)
+        for number, layout in enumerate(house.layouts)
         for key in layout.keys()
         for (axis, _), other in layout.atoms(key).items()
         if other is atom
@@ -298,59 +316,98 @@ def _factors(
     ancestry: dict[Atom, list[Atom]],
     names: dict[Atom, str],
     generators: dict[str, Generators],
-) -> tuple[list[Factor], dict[Index, str]]:
+) -> tuple[list[Factor], Owners]:
+    """One factor per permutable index set and per index set of generators."""
     indices: dict[frozenset[Atom], list[Atom]] = {}
-    permutable = set(house.permutable)
     for atom in house.permutable:
         index = [*ancestry[atom], atom]
         indices[frozenset(index)] = index
     for found in generators.values():
-        for index_set in found:
-            indices.setdefault(frozenset(index_set), list(index_set))
-    factors, owners = [], {}
+        for members in found:
+            if members:
+                indices.setdefault(frozenset(members), list(members))
+    factors: list[Factor] = []
+    owners: Owners = {}
     place = {atom: number for number, atom in enumerate(house.atoms)}
     for members, index in sorted(
         indices.items(), key=lambda item: [place[a] for a in reversed(item[1])]
     ):
         key = tuple(sorted(members, key=lambda a: a.number))
         counts = {kind: len(found.get(key, ())) for kind, found in generators.items()}
-        own = index[-1] if index else None
-        moves = own in permutable and index == [*ancestry[own], own]
-        kinds = {kind for kind, count in counts.items() if count} | ({"permutation"} if moves else set())
-        name = names[own] if own is not None and (moves or len(index) == 1) else " x ".join(
-            names[a] for a in index
-        )
-        name = name or "global"
-        owners[key] = name
+        own = index[-1]
+        moves = index == [*ancestry.get(own, ()), own] and own in ancestry
+        kinds = {kind for kind, count in counts.items() if count}
+        simple = moves or len(index) == 1
+        name = names[own] if simple else " x ".join(names[a] for a in index)
+        for kind, count in counts.items():
+            owners |= {(kind, key, number): (name, number) for number in range(count)}
         factors.append(
             Factor(
                 name=name,
-                size=own.size if own else 1,
+                size=own.size,
                 copies=math.prod(a.size for a in index[:-1]),
-                kinds=frozenset(kinds),
-                sites=_sites(house, own, moves, key, generators),
+                kinds=frozenset(kinds | {"permutation"} if moves else kinds),
+                sites=_sites(house, own if moves else None, own, key, generators),
                 index=tuple(names[a] for a in index),
                 scalings=counts["scaling"],
                 signs=counts["sign"],
             )
         )
-    return factors, owners
+    return [*factors, *_whole_factors(house, names, generators, owners)], owners
+
+
+def _whole_factors(
+    house: _House, names: dict[Atom, str], generators: dict[str, Generators], owners: Owners
+) -> list[Factor]:
+    """Changes of whole parameters by one number, along no index: one factor each."""
+    together: dict[frozenset[tuple], dict[str, int]] = {}
+    for kind, found in generators.items():
+        for number, vector in enumerate(found.get((), ())):
+            support = frozenset((spot.part, spot.key) for spot in vector)
+            if kind in together.get(support, {}):
+                support |= {(kind, number)}
+            together.setdefault(support, {})[kind] = number
+    factors = []
+    taken = set(names.values())
+    for numbers in together.values():
+        vector = generators[next(iter(numbers))][()][next(iter(numbers.values()))]
+        sites = tuple(dict.fromkeys(Site(house.paths[house.parts[spot.part].leaf], None) for spot in vector))
+        base = name = f"whole {_short(house, sites[0].path)}"
+        repeat = 1
+        while name in taken:
+            repeat += 1
+            name = f"{base}.{repeat}"
+        taken.add(name)
+        owners |= {(kind, (), number): (name, 0) for kind, number in numbers.items()}
+        factors.append(
+            Factor(
+                name=name,
+                size=1,
+                copies=1,
+                kinds=frozenset(numbers),
+                sites=sites,
+                index=(),
+                scalings=int("scaling" in numbers),
+                signs=int("sign" in numbers),
+            )
+        )
+    return factors
 
 
 def _sites(
     house: _House,
-    own: Atom | None,
-    moves: bool,
+    moved: Atom | None,
+    own: Atom,
     key: Index,
     generators: dict[str, Generators],
 ) -> tuple[Site, ...]:
-    places: dict[tuple[int, int | None], None] = {}
-    if moves and own is not None:
-        places |= dict.fromkeys(house.sites[own])
+    places: dict[tuple[int, int], None] = {}
+    if moved is not None:
+        places |= dict.fromkeys(house.sites[moved])
     for found in generators.values():
         for vector in found.get(key, ()):
             for spot in vector:
-                atoms = house.layouts[spot.leaf].atoms(spot.key)
-                axis = next((p[0] for p in spot.positions if atoms[p] is own), None)
-                places[spot.leaf, axis] = None
+                atoms = house.layouts[spot.part].atoms(spot.key)
+                leaf = house.parts[spot.part].leaf
+                places |= {(leaf, p[0]): None for p in spot.positions if atoms[p] is own}
     return tuple(Site(house.paths[number], axis) for number, axis in places)

@@ -39,7 +39,7 @@ class Atom:
     _numbers = itertools.count()
 
     def __init__(self, size: int, pinned: bool = False):
-        self.size = size
+        self.size = int(size)
         self.pinned = pinned
         self.bound: Product | None = None
         self.number = next(Atom._numbers)

@@ -42,9 +42,9 @@ MANY_ATOMS = 6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spot:
-    """Where an unknown exponent acts: a block of a parameter, along some of its positions."""
+    """Where an unknown exponent acts: a block of a part, along some of its positions."""
 
-    leaf: int
+    part: int
     key: Key
     positions: frozenset[Position]
 
@@ -160,8 +160,8 @@ class Exponents:
                     if len(index) < count:
                         continue
                     name = self._new(tuple(index))
-                    if step.leaf is not None:
-                        self.sites[name] = Spot(step.leaf, key, frozenset(chosen))
+                    if step.part is not None:
+                        self.sites[name] = Spot(step.part, key, frozenset(chosen))
                     degree[frozenset(chosen)] = {name: 1}
             blocks[key] = degree
         self.tables[id(step.value)] = Table(blocks)

@@ -10,14 +10,15 @@ import jax
 import numpy as np
 
 from onebasin.symmetry import interpret
-from onebasin.symmetry.assemble import assemble
+from onebasin.symmetry.assemble import Part, assemble
 from onebasin.symmetry.blocks import Planner
 from onebasin.symmetry.degrees import Exponents
 from onebasin.symmetry.dependence import parents
 from onebasin.symmetry.errors import SymmetryError, UnknownPrimitiveWarning
 from onebasin.symmetry.group import Symmetry, path_name
+from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
-from onebasin.symmetry.steps import Recorder, Value
+from onebasin.symmetry.steps import Value
 from onebasin.symmetry.verify import check_symmetry
 
 
@@ -57,10 +58,10 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
                 "everything else out of the tree (equinox.partition, nnx.split and the like do so)"
             )
     program = _trace(apply_fn, params, inputs)
-    recorder = Recorder()
-    values, unused = _arguments(recorder, program, leaves, paths)
-    for value in interpret.run(recorder, program, [v for v in values if v is not None]):
-        recorder.result(value)
+    recorder, parts = _interpret(program, leaves)
+    apart = recorder.candidates(), _leaves_apart(parts)
+    if any(apart):
+        recorder, parts = _interpret(program, leaves, *apart)
     if recorder.unknown_primitives:
         warnings.warn(
             "no rule for the primitives "
@@ -73,18 +74,23 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     scalings, signs = Exponents(planner, None), Exponents(planner, 2)
     scalings.run(recorder.steps)
     signs.run(recorder.steps)
+    used = {part.leaf for part in parts}
     symmetry = assemble(
         paths=paths,
         shapes=[tuple(leaf.shape) for leaf in leaves],
-        values=dict(enumerate(values[: len(leaves)])),
-        order=_order_of_use(program, len(leaves)),
+        parts=parts,
+        order=_order_of_use(program, parts),
         planner=planner,
         parents=parents(recorder.steps, planner),
         scalings=scalings,
         signs=signs,
-        unused=unused,
+        unused=tuple(
+            path
+            for number, (path, leaf) in enumerate(zip(paths, leaves, strict=True))
+            if number not in used and _is_float(leaf) and 0 not in leaf.shape
+        ),
     )
-    check_symmetry(symmetry, apply_fn, params, inputs, power=False)
+    check_symmetry(symmetry, apply_fn, params, inputs, num_elements=1, power=False)
     return symmetry
 
 
@@ -94,41 +100,62 @@ def _trace(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Program:
             f"apply_fn is a {type(apply_fn).__name__}, expected a function (params, inputs) -> outputs"
         )
     try:
-        program, _ = trace(apply_fn, params, inputs)
+        return trace(apply_fn, params, inputs)
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise SymmetryError(
             f"apply_fn(params, inputs) could not be traced: {type(error).__name__}: {first}"
         ) from error
-    return program
 
 
-def _arguments(
-    recorder: Recorder, program: Program, leaves: list[Any], paths: list[str]
-) -> tuple[list[Value], tuple[str, ...]]:
-    """Typed program inputs: unknown for the floating parameters that are used, fixed for the rest."""
+def _is_float(leaf: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(leaf.dtype, np.inexact))
+
+
+def _interpret(
+    program: Program,
+    leaves: list[Any],
+    reshapes_apart: dict[int, int] | None = None,
+    leaves_apart: dict[int, int] | None = None,
+) -> tuple[interpret.Interpreter, list[Part]]:
+    """Walks the program; floating parameters that are used are unknown, all else is fixed."""
+    recorder = interpret.Interpreter(reshapes_apart)
     used = {id(v) for equation in program.equations for v in equation.inputs}
     used |= {id(v) for v in program.outputs}
-    values, unused = [], []
+    parts: list[Part] = []
+    arguments: list[Value | Pieces] = []
     for number, variable in enumerate(program.inputs):
-        if number >= len(leaves):
-            values.append(interpret.fixed(variable.shape))
+        if number >= len(leaves) or id(variable) not in used or not _is_float(leaves[number]):
+            arguments.append(interpret.fixed(variable.shape))
             continue
-        is_float = jax.dtypes.issubdtype(leaves[number].dtype, np.inexact)
-        if id(variable) not in used and variable.aval.size:
-            unused.append(paths[number])
-        if id(variable) in used and is_float:
-            values.append(recorder.unknown(variable.shape, leaf=number))
-        else:
-            values.append(interpret.fixed(variable.shape))
-    return values, tuple(unused)
+        axis = (leaves_apart or {}).get(number)
+        if axis is None:
+            value = recorder.unknown(variable.shape, part=len(parts))
+            parts.append(Part(number, value))
+            arguments.append(value)
+            continue
+        shape = (*variable.shape[:axis], 1, *variable.shape[axis + 1 :])
+        pieces = Pieces(axis, [])
+        for place in range(variable.shape[axis]):
+            value = recorder.unknown(shape, part=len(parts))
+            parts.append(Part(number, value, axis, place))
+            pieces.values.append(value)
+        arguments.append(pieces)
+    for value in interpret.run(recorder, program, arguments):
+        recorder.result(value)
+    return recorder, parts
 
 
-def _order_of_use(program: Program, count: int) -> list[int]:
-    numbers = {id(v): i for i, v in enumerate(program.inputs[:count])}
-    order: dict[int, None] = {}
+def _leaves_apart(parts: list[Part]) -> dict[int, int]:
+    axes = {part.leaf: picked_apart(part.value) for part in parts}
+    return {leaf: axis for leaf, axis in axes.items() if axis is not None}
+
+
+def _order_of_use(program: Program, parts: list[Part]) -> list[int]:
+    """Parts by where their parameter is first used."""
+    first: dict[int, int] = {}
     for equation in program.equations:
         for variable in equation.inputs:
-            if id(variable) in numbers:
-                order[numbers[id(variable)]] = None
-    return [*order, *(i for i in range(count) if i not in order)]
+            first.setdefault(id(variable), len(first))
+    when = [first.get(id(program.inputs[part.leaf]), len(first)) for part in parts]
+    return sorted(range(len(parts)), key=when.__getitem__)

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 if TYPE_CHECKING:
     from onebasin.symmetry.group import Symmetry
@@ -23,18 +24,6 @@ class Element(NamedTuple):
     permutations: dict[str, Any]
     log_scales: dict[str, Any]
     signs: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AxisLayout:
-    """An axis of a parameter as blocks: the index sets of each, and how to bring blocks together.
-
-    `order` is None where the blocks are contiguous; else taking it makes them so.
-    """
-
-    terms: tuple[tuple[str, ...], ...]
-    sizes: tuple[int, ...]
-    order: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,13 +41,29 @@ class Weighting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """A box of a parameter: the index sets of its sides, and what acts on it."""
+    """A box of a parameter: where it lies, the index sets of its sides, and what acts on it.
 
-    key: tuple[int, ...]
+    Along each axis the box is a range (start, stop), or the positions listed in `picks` where an
+    index set is interleaved with others. Reshaped to `shape` it has one axis per side.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    picks: tuple[tuple[int, ...] | None, ...]
     sides: tuple[str, ...]
     shape: tuple[int, ...]
     scalings: tuple[Weighting, ...] = ()
     signs: tuple[Weighting, ...] = ()
+
+    def at(self) -> tuple[Any, ...]:
+        """The index that takes the box out of its parameter."""
+        if all(pick is None for pick in self.picks):
+            return tuple(slice(*r) for r in self.ranges)
+        return np.ix_(
+            *(
+                np.arange(*r) if pick is None else np.asarray(pick)
+                for r, pick in zip(self.ranges, self.picks, strict=True)
+            )
+        )
 
 
 def source_index(sym: Symmetry, element: Element, index: tuple[str, ...], xp: Any = jnp) -> tuple:
@@ -122,25 +127,21 @@ def _inverse_flat(sym: Symmetry, g: Element, index: tuple[str, ...]) -> Any:
 
 
 def act_on_leaf(
-    sym: Symmetry,
-    g: Element,
-    leaf: Any,
-    layouts: tuple[AxisLayout, ...],
-    blocks: tuple[Block, ...],
-    xp: Any = jnp,
+    sym: Symmetry, g: Element, leaf: Any, blocks: tuple[Block, ...], xp: Any = jnp
 ) -> Any:
     """The action on one parameter."""
-    if not any(_touched(sym, block) for block in blocks):
-        return leaf
-    for axis, layout in enumerate(layouts):
-        if layout.order is not None:
-            leaf = xp.take(leaf, xp.asarray(layout.order), axis=axis)
-    leaf = _blockwise(sym, g, leaf, layouts, {b.key: b for b in blocks}, (), xp)
-    for axis, layout in enumerate(layouts):
-        if layout.order is not None:
-            back = sorted(range(len(layout.order)), key=layout.order.__getitem__)
-            leaf = xp.take(leaf, xp.asarray(back), axis=axis)
-    return leaf
+    touched = [block for block in blocks if _touched(sym, block)]
+    if len(blocks) == 1:
+        return _act_on_block(sym, g, leaf, touched[0], xp) if touched else leaf
+    moved = leaf.copy() if touched else leaf
+    for block in touched:
+        at = block.at()
+        part = _act_on_block(sym, g, leaf[at], block, xp)
+        if xp is jnp:
+            moved = moved.at[at].set(part)
+        else:
+            moved[at] = part
+    return moved
 
 
 def _touched(sym: Symmetry, block: Block) -> bool:
@@ -149,31 +150,7 @@ def _touched(sym: Symmetry, block: Block) -> bool:
     )
 
 
-def _blockwise(
-    sym: Symmetry,
-    g: Element,
-    leaf: Any,
-    layouts: tuple[AxisLayout, ...],
-    blocks: dict[tuple[int, ...], Block],
-    key: tuple[int, ...],
-    xp: Any,
-) -> Any:
-    axis = len(key)
-    if axis == len(layouts):
-        return _act_on_block(sym, g, leaf, blocks[key], xp)
-    if len(layouts[axis].sizes) == 1:
-        return _blockwise(sym, g, leaf, layouts, blocks, (*key, 0), xp)
-    parts, start = [], 0
-    for number, n in enumerate(layouts[axis].sizes):
-        at = (slice(None),) * axis + (slice(start, start + n),)
-        parts.append(_blockwise(sym, g, leaf[at], layouts, blocks, (*key, number), xp))
-        start += n
-    return xp.concatenate(parts, axis=axis)
-
-
 def _act_on_block(sym: Symmetry, g: Element, leaf: Any, block: Block, xp: Any) -> Any:
-    if not _touched(sym, block):
-        return leaf
     shape = leaf.shape
     leaf = leaf.reshape(block.shape)
     # Parents first: a child's permutation is read at its parents' new indices.

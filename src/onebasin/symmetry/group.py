@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.symmetry import elements, table
-from onebasin.symmetry.elements import AxisLayout, Block, Element, Weighting
+from onebasin.symmetry.elements import Block, Element, Weighting
 from onebasin.symmetry.errors import SymmetryError
 
 KINDS = ("permutation", "scaling", "sign")
@@ -59,11 +59,10 @@ class Factor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaf:
-    """A parameter: where it stands in the tree, and its blocks."""
+    """A parameter: where it stands in the tree, and the boxes it falls into."""
 
     path: str
     shape: tuple[int, ...]
-    axes: tuple[AxisLayout, ...]
     blocks: tuple[Block, ...]
 
 
@@ -109,17 +108,17 @@ class Symmetry:
         """Dimension of the orbit that positive rescalings sweep out."""
         return self.dimensions[0]
 
-    def identity(self) -> Element:
-        """The element that changes nothing."""
+    def identity(self, xp: Any = jnp) -> Element:
+        """The element that changes nothing, made with the array functions of `xp`."""
         permutations, log_scales, signs = {}, {}, {}
         for f in self.factors:
             shape = self._shape(f)
             if "permutation" in f.kinds:
-                permutations[f.name] = jnp.broadcast_to(jnp.arange(f.size), shape)
+                permutations[f.name] = xp.broadcast_to(xp.arange(f.size), shape)
             if f.scalings:
-                log_scales[f.name] = jnp.zeros((*shape, f.scalings))
+                log_scales[f.name] = xp.zeros((*shape, f.scalings))
             if f.signs:
-                signs[f.name] = jnp.ones((*shape, f.signs), jnp.int8)
+                signs[f.name] = xp.ones((*shape, f.signs), xp.int8)
         return Element(permutations, log_scales, signs)
 
     def random(
@@ -171,7 +170,7 @@ class Symmetry:
     def act_on_leaves(self, g: Element, leaves: list[Any], xp: Any = jnp) -> list[Any]:
         """The action on the flat list of leaves, with the array functions of `xp`."""
         return [
-            elements.act_on_leaf(self, g, array, leaf.axes, leaf.blocks, xp)
+            elements.act_on_leaf(self, g, array, leaf.blocks, xp)
             for leaf, array in zip(self.leaves, leaves, strict=True)
         ]
 
@@ -256,22 +255,18 @@ def _factor(data: dict[str, Any]) -> Factor:
 
 
 def _leaf(data: dict[str, Any]) -> Leaf:
-    layouts = tuple(
-        AxisLayout(
-            tuple(tuple(term) for term in axis["terms"]),
-            tuple(axis["sizes"]),
-            None if axis["order"] is None else tuple(axis["order"]),
-        )
-        for axis in data["axes"]
-    )
+    def weightings(rows: list[dict[str, Any]]) -> tuple[Weighting, ...]:
+        return tuple(Weighting(**{**row, "places": tuple(row["places"])}) for row in rows)
+
     blocks = tuple(
         Block(
-            tuple(b["key"]),
+            tuple((start, stop) for start, stop in b["ranges"]),
+            tuple(None if pick is None else tuple(pick) for pick in b["picks"]),
             tuple(b["sides"]),
             tuple(b["shape"]),
-            tuple(Weighting(**{**w, "places": tuple(w["places"])}) for w in b["scalings"]),
-            tuple(Weighting(**{**w, "places": tuple(w["places"])}) for w in b["signs"]),
+            weightings(b["scalings"]),
+            weightings(b["signs"]),
         )
         for b in data["blocks"]
     )
-    return Leaf(data["path"], tuple(data["shape"]), layouts, blocks)
+    return Leaf(data["path"], tuple(data["shape"]), blocks)

@@ -9,6 +9,8 @@ import numpy as np
 
 from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
 from onebasin.symmetry.axes import ANY, FIXED
+from onebasin.symmetry.pieces import Operand as Argument
+from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
 from onebasin.symmetry.program import Equation, Program, Variable, flatten, uniform_axes
 from onebasin.symmetry.steps import Operand, Recorder, Value
 
@@ -37,28 +39,59 @@ def constant(array: object) -> Value:
     return Value(array.shape, kinds, {}, known)
 
 
-def run(recorder: Recorder, program: Program, arguments: Sequence[Value]) -> list[Value]:
-    """Interprets a program on typed values."""
-    values = dict(zip(map(id, program.inputs), arguments, strict=True))
+class Interpreter(Recorder):
+    """A recorder that knows which reshapes to take apart, by their order in the program."""
 
-    def read(variable: Variable) -> Value:
-        if variable.constant is not None:
-            if id(variable) not in values:
-                values[id(variable)] = constant(variable.constant)
-            return values[id(variable)]
+    def __init__(self, apart: dict[int, int] | None = None):
+        super().__init__()
+        self.apart = apart or {}
+        self.reshapes: list[Argument] = []
+
+    def candidates(self) -> dict[int, int]:
+        """Reshapes whose results turned out to be picked apart, with the axis."""
+        found = {}
+        for number, value in enumerate(self.reshapes):
+            axis = picked_apart(value) if isinstance(value, Value) else None
+            if axis is not None:
+                found[number] = axis
+        return found
+
+    def shape_anew(self, source: Argument, shape: tuple[int, ...]) -> Argument:
+        number = len(self.reshapes)
+        if number in self.apart:
+            result = reshape_apart(self, joined(self, source), shape, self.apart[number])
+        else:
+            result = reshape_pieces(self, source, shape)
+        self.reshapes.append(result)
+        return result
+
+
+def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) -> list[Value]:
+    """Interprets a program on typed values."""
+    values: dict[int, Argument] = dict(zip(map(id, program.inputs), arguments, strict=True))
+
+    def read(variable: Variable) -> Argument:
+        if id(variable) not in values:
+            values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
     for equation in program.equations:
         operands = [read(variable) for variable in equation.inputs]
-        if equation.name in CONTROL:
-            results = CONTROL[equation.name](recorder, equation, operands)
-        elif equation.name in RULES:
-            results = RULES[equation.name](recorder, equation, operands)
-        else:
-            recorder.unknown_primitives.setdefault(equation.name, len(operands))
-            results = recorder.opaque(operands, [v.shape for v in equation.outputs])
-        values.update(zip(map(id, equation.outputs), results, strict=True))
-    return [read(variable) for variable in program.outputs]
+        values.update(zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True))
+    return [joined(recorder, read(variable)) for variable in program.outputs]
+
+
+def _step(recorder: Interpreter, equation: Equation, operands: list[Argument]) -> list[Argument]:
+    name = equation.name
+    if name in CONTROL:
+        return list(CONTROL[name](recorder, equation, [joined(recorder, o) for o in operands]))
+    if name == "reshape" and equation.params.get("dimensions") is None:
+        return [recorder.shape_anew(operands[0], equation.outputs[0].shape)]
+    if name in RULES:
+        return lift(recorder, equation, operands, RULES[name])
+    recorder.unknown_primitives.setdefault(name, len(operands))
+    whole = [joined(recorder, o) for o in operands]
+    return list(recorder.opaque(whole, [v.shape for v in equation.outputs]))
 
 
 def _link(recorder: Recorder, first: Value, second: Value, loop: str | None = None) -> None:
@@ -77,7 +110,7 @@ def _carried(recorder: Recorder, start: Value) -> Value:
     return state
 
 
-def scan(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+def scan(recorder: Interpreter, equation: Equation, values: list[Value]) -> list[Value]:
     """The body once; a slice of a stacked operand varies with the loop's own index."""
     params = equation.params
     consts = values[: params["num_consts"]]
@@ -114,7 +147,7 @@ def scan(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Va
 
 
 def run_live(
-    recorder: Recorder, program: Program, arguments: Sequence[Value], live: Sequence[bool]
+    recorder: Interpreter, program: Program, arguments: Sequence[Value], live: Sequence[bool]
 ) -> list[Value | None]:
     """Like `run`, but outputs that nobody reads may not have been computed."""
     kept = [v for v, keep in zip(program.outputs, live, strict=True) if keep]
@@ -123,7 +156,7 @@ def run_live(
     return [next(results) if keep else None for keep in live]
 
 
-def while_loop(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+def while_loop(recorder: Interpreter, equation: Equation, values: list[Value]) -> list[Value]:
     params = equation.params
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     cond_consts, body_consts = values[: split[0]], values[split[0] : split[1]]
@@ -136,7 +169,7 @@ def while_loop(recorder: Recorder, equation: Equation, values: list[Value]) -> l
     return states
 
 
-def cond(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+def cond(recorder: Interpreter, equation: Equation, values: list[Value]) -> list[Value]:
     which, *operands = values
     branches = [
         run_live(recorder, flatten(branch, equation.live), operands, equation.live)
@@ -155,4 +188,4 @@ def cond(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Va
     return outputs
 
 
-CONTROL: dict[str, Rule] = {"scan": scan, "while": while_loop, "cond": cond}
+CONTROL: dict[str, Callable[[Interpreter, Equation, list[Value]], list[Value]]] = {"scan": scan, "while": while_loop, "cond": cond}

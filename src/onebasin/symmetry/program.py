@@ -63,13 +63,11 @@ class Program:
     inputs: list[Variable]
     outputs: list[Variable]
     equations: list[Equation]
-    effects: bool = False
 
 
-def trace(fun: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
-    """Traces `fun` on arrays or shapes; returns the program and the structure of its output."""
-    closed, out_shape = jax.make_jaxpr(fun, return_shape=True)(*args)
-    return flatten(closed), jax.tree.structure(out_shape)
+def trace(fun: Callable[..., Any], *args: Any) -> Program:
+    """The program of `fun` on arrays or shapes."""
+    return flatten(jax.make_jaxpr(fun)(*args))
 
 
 def flatten(closed: core.ClosedJaxpr, live: Sequence[bool] | None = None) -> Program:
@@ -78,8 +76,7 @@ def flatten(closed: core.ClosedJaxpr, live: Sequence[bool] | None = None) -> Pro
     equations: list[Equation] = []
     outputs = _inline(closed.jaxpr, closed.consts, inputs, equations)
     wanted = outputs if live is None else [v for v, keep in zip(outputs, live, strict=True) if keep]
-    program = Program(inputs, outputs, equations, bool(closed.effects))
-    return dataclasses.replace(program, equations=_live_equations(equations, wanted))
+    return Program(inputs, outputs, _live_equations(equations, wanted))
 
 
 def _inline(
@@ -132,7 +129,7 @@ def _live_equations(equations: list[Equation], wanted: list[Variable]) -> list[E
 
 
 def evaluate(program: Program, arguments: Sequence[Any], watch: Sequence[Variable]) -> list[Any]:
-    """Runs a program and returns the values of the watched variables."""
+    """Runs a program and returns the values of the watched variables (outputs among them)."""
     values: dict[int, Any] = dict(zip(map(id, program.inputs), arguments, strict=True))
 
     def read(variable: Variable) -> Any:

@@ -65,6 +65,7 @@ ROWS |= dict.fromkeys(
         *("acosh", "lgamma", "digamma", "igamma", "igammac", "nextafter", "not", "and", "or"),
         *("xor", "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count"),
         *("clz", "bessel_i0e", "bessel_i1e", "regularized_incomplete_beta", "polygamma", "zeta"),
+        "bitcast_convert_type",
     ),
     _OPAQUE,
 )
@@ -93,6 +94,8 @@ def elementwise(recorder: Recorder, equation: Equation, values: list[Value]) -> 
     """Any primitive that has a row, and the few whose row depends on their parameters."""
     row = _row(equation, values)
     shape = equation.outputs[0].shape
+    if any(value.rank not in (0, len(shape)) for value in values):
+        return recorder.opaque(values, [shape])
     weights = row.weights or (1,) * len(values)
     operands = [
         Operand(value, _names(value, shape), weight)

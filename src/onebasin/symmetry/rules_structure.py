@@ -125,6 +125,21 @@ def _padded_windows(
     return result
 
 
+def tile(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """Copies laid end to end: every copy has the same order."""
+    value, shape = values[0], equation.outputs[0].shape
+    for axis in range(value.rank):
+        repeats = shape[axis] // value.shape[axis] if value.shape[axis] else 1
+        if repeats == 1:
+            continue
+        if value.shape[axis] == 1:
+            wide = (*value.shape[:axis], repeats, *value.shape[axis + 1 :])
+            (value,) = _rename(recorder, value, range(value.rank), wide, range(value.rank))
+        else:
+            value = recorder.join([value] * repeats, [value.shape[axis]] * repeats, axis)
+    return [value]
+
+
 def reverse(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
     value = values[0]
     dims = [d for d in equation.params["dimensions"] if value.axes[d] is not ANY]
@@ -264,6 +279,7 @@ RULES = {
     "split": split,
     "slice": static_slice,
     "pad": pad,
+    "tile": tile,
     "rev": reverse,
     "iota": iota,
     "gather": gather,

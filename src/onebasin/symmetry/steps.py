@@ -103,10 +103,10 @@ class Slice:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Unknown:
-    """A value that may carry any scale and sign: a parameter, or a loop's carried state."""
+    """A value that may carry any scale and sign: a part of a parameter, or a loop's state."""
 
     value: Value
-    leaf: int | None = None
+    part: int | None = None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -131,11 +131,9 @@ class Recorder:
         self._loops += 1
         return f"loop {self._loops}"
 
-    def unknown(
-        self, shape: Sequence[int], leaf: int | None = None, pinned: bool = False
-    ) -> Value:
-        value = Value(tuple(shape), tuple(axes.fresh(n, pinned) for n in shape))
-        self.steps.append(Unknown(value, leaf))
+    def unknown(self, shape: Sequence[int], part: int | None = None) -> Value:
+        value = Value(tuple(shape), tuple(axes.fresh(n) for n in shape))
+        self.steps.append(Unknown(value, part))
         return value
 
     def result(self, value: Value) -> None:
@@ -252,7 +250,10 @@ class Recorder:
     ) -> Value:
         """Lays values end to end along one axis, unifying all others."""
         present = [source for source in sources if source is not None]
-        others = [axes.meet(v.axes[d] for v in present) for d in range(present[0].rank)]
+        others: list[Axis] = [
+            ANY if d == axis else axes.meet(v.axes[d] for v in present)
+            for d in range(present[0].rank)
+        ]
         parts: list[Product] = []
         for source, length in zip(sources, lengths, strict=True):
             own = ANY if source is None else source.axes[axis]

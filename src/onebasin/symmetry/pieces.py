@@ -1,0 +1,202 @@
+"""Values in pieces: an axis whose entries lead separate lives is taken apart.
+
+Packed projections reshape one axis into (3, heads, dims) and pick entries of the first. Kept whole,
+all three would share one index set of dimensions; taken apart, each has its own. A first walk over
+the program shows which axes are picked apart entirely; a second one carries values along those axes
+as `Pieces`, each of length one, for as long as the primitives allow, and joins them where they do not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Union
+
+from onebasin.symmetry import axes, rules_elementwise
+from onebasin.symmetry.axes import Sum
+from onebasin.symmetry.program import Equation, Variable
+from onebasin.symmetry.steps import Recorder, Value
+
+MAX_PIECES = 16
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Pieces:
+    """A value as a list of values of length one along `axis`."""
+
+    axis: int
+    values: list[Value]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape = list(self.values[0].shape)
+        shape[self.axis] = len(self.values)
+        return tuple(shape)
+
+
+Operand = Union[Value, Pieces]
+Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
+
+
+def joined(recorder: Recorder, operand: Operand) -> Value:
+    """The value as a whole."""
+    if isinstance(operand, Value):
+        return operand
+    return recorder.join(operand.values, [1] * len(operand.values), operand.axis)
+
+
+def picked_apart(value: Value) -> int | None:
+    """The axis of a value whose entries all lead separate lives, where others could gain from it."""
+    products = [axes.resolve(a) if isinstance(a, tuple) else () for a in value.axes]
+    movable = [any(not atom.pinned for atom in axes.atoms(p)) for p in products]
+    for axis, product in enumerate(products):
+        if len(product) != 1 or not isinstance(product[0], Sum):
+            continue
+        segments = product[0].segments
+        others = any(movable[d] for d in range(value.rank) if d != axis)
+        if len(segments) <= MAX_PIECES and not any(segments) and others:
+            return axis
+    return None
+
+
+def reshape_pieces(recorder: Recorder, source: Operand, shape: tuple[int, ...]) -> Operand:
+    """A reshape that leaves the axis of pieces alone is done piece by piece."""
+    if isinstance(source, Value):
+        return recorder.reshape(source, shape)
+    before, count = math.prod(source.shape[: source.axis]), len(source.values)
+    for axis, n in enumerate(shape):
+        if n == count and math.prod(shape[:axis]) == before:
+            narrow = (*shape[:axis], 1, *shape[axis + 1 :])
+            return Pieces(axis, [recorder.reshape(v, narrow) for v in source.values])
+    return recorder.reshape(joined(recorder, source), shape)
+
+
+def reshape_apart(recorder: Recorder, source: Value, shape: tuple[int, ...], axis: int) -> Operand:
+    """A reshape whose result is wanted in pieces along `axis`."""
+    inner = 1
+    tail = axis + 1
+    total = math.prod(source.shape)
+    before = math.prod(shape[:axis])
+    # The axes behind `axis` that come from the same source axis stay with it until it is cut.
+    boundaries = {math.prod(source.shape[:d]) for d in range(source.rank + 1)}
+    while before * shape[axis] * inner not in boundaries and tail < len(shape):
+        inner *= shape[tail]
+        tail += 1
+    if before * shape[axis] * inner not in boundaries or not total:
+        return recorder.reshape(source, shape)
+    folded = recorder.reshape(source, (*shape[:axis], shape[axis] * inner, *shape[tail:]))
+    pieces = []
+    for number in range(shape[axis]):
+        part = recorder.slice(folded, axis, number * inner, (number + 1) * inner)
+        pieces.append(recorder.reshape(part, (*shape[:axis], 1, *shape[axis + 1 :])))
+    return Pieces(axis, pieces)
+
+
+def lift(
+    recorder: Recorder, equation: Equation, operands: list[Operand], rule: Rule
+) -> list[Operand]:
+    """Applies a rule piece by piece where the primitive lets pieces through, else to the whole."""
+    apart = [o for o in operands if isinstance(o, Pieces)]
+    if not apart:
+        return list(rule(recorder, equation, operands))  # type: ignore[arg-type]
+    taken = _pick(equation, operands)
+    if taken is not None:
+        return taken
+    axis = _output_axis(equation, operands)
+    count = len(apart[0].values)
+    if axis is None or any(len(o.values) != count for o in apart):
+        return list(rule(recorder, equation, [joined(recorder, o) for o in operands]))
+    columns: list[list[Value]] = []
+    for number in range(count):
+        values = [_piece(recorder, o, axis, number, count) for o in operands]
+        columns.append(rule(recorder, _narrow(equation, axis, apart[0].axis), values))
+    return [Pieces(axis, list(results)) for results in zip(*columns, strict=True)]
+
+
+def _piece(recorder: Recorder, operand: Operand, axis: int, number: int, count: int) -> Value:
+    if isinstance(operand, Pieces):
+        return operand.values[number]
+    if operand.rank > axis and operand.shape[axis] == count:
+        return recorder.slice(operand, axis, number, number + 1)
+    return operand
+
+
+def _narrow(equation: Equation, axis: int, source_axis: int) -> Equation:
+    """The same equation on values of length one along an axis."""
+    outputs = []
+    for variable in equation.outputs:
+        shape = list(variable.shape)
+        shape[axis] = 1
+        outputs.append(Variable(variable.aval.update(shape=tuple(shape))))
+    params: dict[str, Any] = dict(equation.params)
+    if equation.name == "broadcast_in_dim":
+        params["shape"] = outputs[0].shape
+    if equation.name == "slice":
+        limits = list(params["limit_indices"])
+        limits[source_axis] = 1
+        params["limit_indices"] = tuple(limits)
+    return dataclasses.replace(equation, params=params, outputs=outputs)
+
+
+def _pick(equation: Equation, operands: list[Operand]) -> list[Operand] | None:
+    """Slices along the axis that is apart: the pieces themselves."""
+    source = operands[0]
+    if not isinstance(source, Pieces):
+        return None
+    if equation.name == "slice":
+        start = equation.params["start_indices"][source.axis]
+        stop = equation.params["limit_indices"][source.axis]
+        strides = equation.params["strides"]
+        others = [
+            d
+            for d, n in enumerate(source.shape)
+            if d != source.axis
+            and (equation.params["start_indices"][d], equation.params["limit_indices"][d]) != (0, n)
+        ]
+        if stop - start == 1 and not others and not (strides and max(strides) > 1):
+            return [source.values[start]]
+    if equation.name == "split" and equation.params["axis"] == source.axis:
+        sizes = equation.params["sizes"]
+        if all(n == 1 for n in sizes):
+            return list(source.values)
+    return None
+
+
+def _output_axis(equation: Equation, operands: list[Operand]) -> int | None:
+    """Where the axis that is apart comes out; None where it does not."""
+    apart = [(number, o.axis) for number, o in enumerate(operands) if isinstance(o, Pieces)]
+    number, axis = apart[0]
+    name, params = equation.name, equation.params
+    if name in rules_elementwise.RULES:
+        same = all(a == axis for _, a in apart)
+        full = all(len(o.shape) in (0, len(equation.outputs[0].shape)) for o in operands)
+        return axis if same and full else None
+    if len(apart) > 1:
+        return None
+    if name == "transpose":
+        return list(params["permutation"]).index(axis)
+    if name == "broadcast_in_dim":
+        return int(params["broadcast_dimensions"][axis])
+    if name == "squeeze":
+        return axis - sum(d % len(operands[0].shape) < axis for d in params["dimensions"])
+    if name == "slice":
+        whole = (params["start_indices"][axis], params["limit_indices"][axis])
+        return axis if whole == (0, len(operands[0].values)) else None  # type: ignore[union-attr]
+    if name in ("reduce_sum", "reduce_max", "reduce_min") and axis not in params["axes"]:
+        return axis - sum(d < axis for d in params["axes"])
+    if name == "dot_general":
+        return _dot_axis(params["dimension_numbers"], operands, number, axis)
+    return None
+
+
+def _dot_axis(numbers: Any, operands: list[Operand], number: int, axis: int) -> int | None:
+    sums, batches = numbers
+    if axis in sums[number] or axis in batches[number]:
+        return None
+    free = [
+        [d for d in range(len(o.shape)) if d not in sums[i] and d not in batches[i]]
+        for i, o in enumerate(operands)
+    ]
+    offset = len(batches[0]) + (len(free[0]) if number == 1 else 0)
+    return offset + free[number].index(axis)
