@@ -237,13 +237,13 @@ CASES = (
         (factor(STREAM, "psf"), *heads(), FLIP, FLIP),
         STREAM + HEAD_SCALINGS,
     ),
+    # The stream permutes once for all layers. The LayerNorms inside scale and flip per layer and
+    # unit, the last one per unit.
     Case(
         "encoder-scanned",
         lambda: encoder(Encoder(scanned=2)),
-        (factor(STREAM, "psf"), *heads(copies=2), FLIP),
+        (factor(STREAM, "psf"), factor(STREAM, "sf", copies=2), *heads(copies=2), FLIP),
         (2 * 2 + 1) * STREAM + 2 * HEAD_SCALINGS,
-        note="The stream permutes once for all layers, but the LayerNorms inside scale and flip "
-        "per (layer, unit).",
     ),
     # The last LayerNorm's gain has the embedding behind it, which writes to the stream: no scaling
     # and no flip per unit. When all flips, that LayerNorm flips its bias, not its gain.

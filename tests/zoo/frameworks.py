@@ -21,7 +21,8 @@ Params = dict[str, Array]
 
 
 def from_nnx(module: nnx.Module, inputs: Array) -> Model:
-    graph, params, rest = nnx.split(module, nnx.Param, ...)
+    parts: Any = nnx.split(module, nnx.Param, ...)
+    graph, params, rest = parts
 
     def apply(params: Any, inputs: Array) -> Array:
         return nnx.merge(graph, params, rest)(inputs)

@@ -124,7 +124,7 @@ class Flax(nn.Module):
 
     @nn.compact
     def __call__(self, xs: Array) -> Array:
-        hidden = nn.RNN(self.cell)(xs, initial_carry=zeros(xs) if self.start else None)
+        hidden: Any = nn.RNN(self.cell)(xs, initial_carry=zeros(xs) if self.start else None)
         return nn.Dense(2)(hidden[:, -1])
 
 

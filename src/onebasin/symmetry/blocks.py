@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from onebasin.symmetry import axes
 from onebasin.symmetry.axes import Atom, Axis, Term
@@ -24,6 +25,8 @@ from onebasin.symmetry.steps import (
 )
 
 MAX_BLOCKS = 4096
+
+T = TypeVar("T")
 
 Key = tuple[int, ...]
 Position = tuple[Name, int]
@@ -88,6 +91,7 @@ class Planner:
 
     def __init__(self) -> None:
         self._layouts: dict[int, Layout] = {}
+        self._plans: dict[int, Any] = {}
 
     def layout(self, value: Value) -> Layout:
         found = self._layouts.get(id(value))
@@ -95,7 +99,29 @@ class Planner:
             found = self._layouts[id(value)] = Layout(value)
         return found
 
+    def _once(self, step: Step, make: Callable[[Any], T]) -> T:
+        if id(step) not in self._plans:
+            self._plans[id(step)] = make(step)
+        found: T = self._plans[id(step)]
+        return found
+
     def operation(self, step: Operation) -> Plan:
+        """Joint blocks of an operation."""
+        return self._once(step, self._operation)
+
+    def reshape(self, step: Reshape) -> Plan:
+        """Blocks of a reshape, with the places their sides go to."""
+        return self._once(step, self._reshape)
+
+    def join(self, step: Join) -> list[tuple[int | None, Key, Key]] | None:
+        """(source or None for the filling, its block, the target's block) for every target block."""
+        return self._once(step, self._join)
+
+    def slice(self, step: Slice) -> list[tuple[Key, Key]] | None:
+        """(block of the source, block of the target) pairs."""
+        return self._once(step, self._slice)
+
+    def _operation(self, step: Operation) -> Plan:
         ins = [(self.layout(o.value), _naming(o.value, o.names)) for o in step.operands]
         outs = [(self.layout(o.value), _naming(o.value, o.names)) for o in step.outputs]
         joint: dict[Name, Axis] = {}
@@ -126,7 +152,7 @@ class Planner:
             )
         return plan
 
-    def reshape(self, step: Reshape) -> Plan:
+    def _reshape(self, step: Reshape) -> Plan:
         source, target = self.layout(step.source), self.layout(step.target)
         plan = Plan(step, None, [], [])
         if max(source.count, target.count) > MAX_BLOCKS:
@@ -177,8 +203,7 @@ class Planner:
                 plan.relabel.append(relabel)
         return plan
 
-    def join(self, step: Join) -> list[tuple[int | None, Key, Key]] | None:
-        """(source or None for the filling, its block, the target's block) for every target block."""
+    def _join(self, step: Join) -> list[tuple[int | None, Key, Key]] | None:
         target = self.layout(step.target)
         if target.count > MAX_BLOCKS:
             return None
@@ -210,8 +235,7 @@ class Planner:
                 rows.append((number, _key(layout, {n: n for n in layout.names}, where), key))
         return rows
 
-    def slice(self, step: Slice) -> list[tuple[Key, Key]] | None:
-        """(block of the source, block of the target) pairs."""
+    def _slice(self, step: Slice) -> list[tuple[Key, Key]] | None:
         source, target = self.layout(step.source), self.layout(step.target)
         if target.count > MAX_BLOCKS:
             return None

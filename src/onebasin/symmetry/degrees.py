@@ -17,6 +17,7 @@ from typing import Union
 
 from onebasin.symmetry.axes import Atom
 from onebasin.symmetry.blocks import MAX_BLOCKS, Key, Plan, Planner, Position
+from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.nullspace import Row, add_multiple, null_space
 from onebasin.symmetry.steps import (
     Join,
@@ -65,8 +66,9 @@ class Table:
 class Exponents:
     """Collects the equations of one field: the rationals (scalings) or two elements (signs)."""
 
-    def __init__(self, planner: Planner, modulus: int | None):
+    def __init__(self, planner: Planner, live: Live, modulus: int | None):
         self.planner = planner
+        self.live = live
         self.modulus = modulus
         self.tables: dict[int, Table] = {}
         self.sites: dict[int, Spot] = {}
@@ -87,6 +89,8 @@ class Exponents:
             if self.modulus:
                 factor = Fraction(weight).numerator
             total = add_multiple(total, form, factor, self.modulus)
+        # What cancels here was used all the same.
+        self.seen.update(name for form, _ in forms for name in form if name not in total)
         return total
 
     def _shorten(self, form: Form) -> Form:
@@ -151,6 +155,9 @@ class Exponents:
             return
         blocks: dict[Key, Degree] = {}
         for key in layout.keys():
+            if step.part is not None and not self.live(step.value, key):
+                blocks[key] = {}
+                continue
             atoms = layout.atoms(key)
             degree: dict[frozenset[Position], Form] = {}
             most = len(atoms) if len(atoms) <= MANY_ATOMS else 2

@@ -15,6 +15,7 @@ from onebasin.symmetry.blocks import Planner
 from onebasin.symmetry.degrees import Exponents
 from onebasin.symmetry.dependence import parents
 from onebasin.symmetry.errors import SymmetryError, UnknownPrimitiveWarning
+from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.group import Symmetry, path_name
 from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
@@ -71,7 +72,8 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
             stacklevel=2,
         )
     planner = Planner()
-    scalings, signs = Exponents(planner, None), Exponents(planner, 2)
+    live = Live(recorder.steps, planner)
+    scalings, signs = Exponents(planner, live, None), Exponents(planner, live, 2)
     scalings.run(recorder.steps)
     signs.run(recorder.steps)
     used = {part.leaf for part in parts}

@@ -84,18 +84,21 @@ def _strided(
     recorder: Recorder, value: Value, axis: int, start: int, stop: int, stride: int
 ) -> Value:
     """x[start::stride] is one column of the axis folded into (length / stride, stride)."""
-    length = value.shape[axis]
-    count = -(-(stop - start) // stride)
     shape = list(value.shape)
-    if length % stride or count != length // stride or start >= stride:
-        shape[axis] = count
+    length = shape[axis]
+    shape[axis] = -(-(stop - start) // stride)
+    rest = length % stride
+    if start >= stride or shape[axis] != length // stride + (start < rest):
         return recorder.mixed(value, [axis], shape)
-    folded = recorder.reshape(
-        value, [*shape[:axis], length // stride, stride, *shape[axis + 1 :]]
-    )
+    main = value if not rest else recorder.slice(value, axis, 0, length - rest)
+    rows = length // stride
+    folded = recorder.reshape(main, [*shape[:axis], rows, stride, *shape[axis + 1 :]])
     column = recorder.slice(folded, axis + 1, start, start + 1)
-    shape[axis] = count
-    return recorder.reshape(column, shape)
+    column = recorder.reshape(column, [*shape[:axis], rows, *shape[axis + 1 :]])
+    if start >= rest:
+        return column
+    last = recorder.slice(value, axis, length - rest + start, length - rest + start + 1)
+    return recorder.join([column, last], [rows, 1], axis)
 
 
 def pad(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
