@@ -18,6 +18,7 @@ from onebasin.symmetry.group import Factor, Leaf, Site, Symmetry
 from onebasin.symmetry.nullspace import Eliminator, Row, add_multiple
 from onebasin.symmetry.steps import Value
 
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
     """A parameter, or one entry of it along an axis where its entries lead separate lives."""
@@ -45,7 +46,7 @@ def assemble(
     signs: Exponents,
     unused: tuple[str, ...],
 ) -> Symmetry:
-    """Builds the group. `order` lists the parts by first use, from which factors take their names."""
+    """Builds the group; `order` lists the parts by first use, which gives factors their names."""
     house = _House(paths, parts, order, planner, scalings)
     generators = {
         "scaling": _generators(scalings, house),
@@ -66,7 +67,8 @@ def assemble(
     for number, part in enumerate(parts):
         blocks[part.leaf] += house.blocks(number, names, generators, owners, index_of)
     leaves = tuple(
-        Leaf(path, shape, tuple(own)) for path, shape, own in zip(paths, shapes, blocks, strict=True)
+        Leaf(path, shape, tuple(own))
+        for path, shape, own in zip(paths, shapes, blocks, strict=True)
     )
     return Symmetry(
         factors=tuple(factors),
@@ -106,7 +108,7 @@ class _House:
                 for product in layout.products:
                     axes.pin(product)
                 continue
-            for key in layout.keys():
+            for key in layout.block_keys():
                 used = (number, key) in seen
                 for (axis, _), atom in layout.atoms(key).items():
                     first[atom] = None
@@ -133,11 +135,11 @@ class _House:
         layout, part = self.layouts[number], self.parts[number]
         if layout.count > MAX_BLOCKS or 0 in part.value.shape:
             return []
-        spans = [_spans(product) for product in layout.products]
+        spans = [_spans(p) for p in layout.products if isinstance(p, tuple)]
         if part.axis is not None:
             spans[part.axis] = [((part.place, part.place + 1), None)]
         found = []
-        for key in layout.keys():
+        for key in layout.block_keys():
             atoms = layout.atoms(key)
             weightings = {
                 kind: _weightings(number, key, kind, own, owners, index_of, names, self)
@@ -305,7 +307,7 @@ def _all_sites(house: _House, atom: Atom) -> list[tuple[int, int]]:
     return [
         (house.parts[number].leaf, axis)
         for number, layout in enumerate(house.layouts)
-        for key in layout.keys()
+        for key in layout.block_keys()
         for (axis, _), other in layout.atoms(key).items()
         if other is atom
     ]
@@ -329,10 +331,10 @@ def _factors(
     factors: list[Factor] = []
     owners: Owners = {}
     place = {atom: number for number, atom in enumerate(house.atoms)}
-    for members, index in sorted(
+    for together, index in sorted(
         indices.items(), key=lambda item: [place[a] for a in reversed(item[1])]
     ):
-        key = tuple(sorted(members, key=lambda a: a.number))
+        key = tuple(sorted(together, key=lambda a: a.number))
         counts = {kind: len(found.get(key, ())) for kind, found in generators.items()}
         own = index[-1]
         moves = index == [*ancestry.get(own, ()), own] and own in ancestry
@@ -371,7 +373,9 @@ def _whole_factors(
     taken = set(names.values())
     for numbers in together.values():
         vector = generators[next(iter(numbers))][()][next(iter(numbers.values()))]
-        sites = tuple(dict.fromkeys(Site(house.paths[house.parts[spot.part].leaf], None) for spot in vector))
+        sites = tuple(
+            dict.fromkeys(Site(house.paths[house.parts[spot.part].leaf], None) for spot in vector)
+        )
         base = name = f"whole {_short(house, sites[0].path)}"
         repeat = 1
         while name in taken:

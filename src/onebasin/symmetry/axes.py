@@ -16,7 +16,6 @@ import enum
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Union
 
 MAX_SEGMENTS = 512
 
@@ -70,9 +69,9 @@ class Sum:
         return "(" + " + ".join(map(repr, self.segments)) + ")"
 
 
-Item = Union[Atom, Sum]
+Item = Atom | Sum
 Product = tuple[Item, ...]
-Axis = Union[Product, Marker]
+Axis = Product | Marker
 
 
 def fresh(length: int, pinned: bool = False) -> Product:
@@ -177,7 +176,7 @@ def cut(product: Product, position: int) -> tuple[Product, Product]:
     before, after = cut((head,), whole)
     if not part:
         return resolve(before + rest), resolve(after + rest)
-    middle, after = cut(after, 1)
+    _middle, after = cut(after, 1)
     first, second = cut(rest, part)
     rest = resolve(rest)
     pieces_before = [resolve(before + rest)] if size(before) else []
@@ -271,7 +270,7 @@ def _boundaries(product: Product) -> Sequence[int]:
 
 
 def meet(axes: Iterable[Axis]) -> Axis:
-    """The axis of an elementwise result: unifies all, pinning where something tells positions apart."""
+    """The axis of an elementwise result: all made one, pinned where something tells them apart."""
     result: Axis = ANY
     for axis in axes:
         if axis is ANY:
@@ -296,7 +295,7 @@ Term = tuple[Atom, ...]
 
 
 def terms(product: Product) -> list[Term]:
-    """The blocks of a resolved axis: one tuple of atoms per choice of segments, in row-major order."""
+    """The blocks of a resolved axis: one tuple of atoms per choice of segments, row-major."""
     choices: list[list[Term]] = []
     for item in product:
         if isinstance(item, Atom):

@@ -1,6 +1,6 @@
 """Blocks: once all axes are settled, every value falls into blocks with one term per axis.
 
-A term is a tuple of atoms, so a block is a small box whose sides are index sets. Plans say, for each
+A term is a tuple of atoms, so a block is a box whose sides are index sets. Plans say, for each
 step, which block of each operand meets which block of the result, and which sides are one index.
 """
 
@@ -45,7 +45,7 @@ class Layout:
         self.terms: list[list[Term]] = [_terms(product) for product in self.products]
         self.count = math.prod(len(terms) for terms in self.terms)
 
-    def keys(self) -> Iterator[Key]:
+    def block_keys(self) -> Iterator[Key]:
         return itertools.product(*(range(len(terms)) for terms in self.terms))
 
     def atoms(self, key: Key) -> dict[Position, Atom]:
@@ -114,7 +114,7 @@ class Planner:
         return self._once(step, self._reshape)
 
     def join(self, step: Join) -> list[tuple[int | None, Key, Key]] | None:
-        """(source or None for the filling, its block, the target's block) for every target block."""
+        """(source, None for the filling; its block; the target's block) for every target block."""
         return self._once(step, self._join)
 
     def slice(self, step: Slice) -> list[tuple[Key, Key]] | None:
@@ -183,7 +183,8 @@ class Planner:
         plan.meetings, plan.relabel = [], []
         for picked in itertools.product(*pairs):
             for loops in itertools.product(*hidden_terms):
-                where_in, where_out = {}, {}
+                where_in: dict[Name, int] = {}
+                where_out: dict[Name, int] = {}
                 relabel: dict[Position, Position] = {}
                 for key_in, key_out, left_atoms, right_atoms in picked:
                     where_in |= key_in
@@ -218,13 +219,13 @@ class Planner:
             owners = []
         elif len(owners) != len(target.terms[step.axis]):
             return None
-        rows = []
-        for key in target.keys():
+        rows: list[tuple[int | None, Key, Key]] = []
+        for key in target.block_keys():
             entries = owners[key[step.axis] : key[step.axis] + 1] or [
                 (n, 0) for n in range(len(step.sources))
             ]
-            for number, own in entries:
-                source = None if number is None else step.sources[number]
+            for owner, own in entries:
+                source = None if owner is None else step.sources[owner]
                 if source is None:
                     rows.append((None, (), key))
                     continue
@@ -232,7 +233,7 @@ class Planner:
                 where = dict(zip(target.names, key, strict=True)) | {step.axis: own}
                 if not _agree(layout, target, skip=step.axis):
                     return None
-                rows.append((number, _key(layout, {n: n for n in layout.names}, where), key))
+                rows.append((owner, _key(layout, {n: n for n in layout.names}, where), key))
         return rows
 
     def _slice(self, step: Slice) -> list[tuple[Key, Key]] | None:
@@ -245,7 +246,7 @@ class Planner:
         if source.terms[step.axis][offset : offset + len(kept)] != kept:
             return None
         pairs = []
-        for key in target.keys():
+        for key in target.block_keys():
             own = list(key)
             own[step.axis] += offset
             pairs.append((tuple(own), key))

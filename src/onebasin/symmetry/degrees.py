@@ -1,7 +1,7 @@
 """The exponent pass: which powers of a scale, or which parity of a sign, every value carries.
 
-Let a parameter's block be multiplied by exp(sum over S of c_S s_S[i_S]), one arbitrary array s_S per
-set S of index sets. Then every value of the program carries linear forms in the unknown exponents
+Let a parameter's block be multiplied by exp(sum over S of c_S s_S[i_S]), one free array s_S per set
+S of index sets. Then every value of the program carries linear forms in the unknown exponents
 c, one for each S: products add them, sums ask for equality, a contraction over an index in S asks
 that the total vanish. All of these are linear and separate by S, so the symmetries along S are the
 null space of the equations collected for S: over the rationals for scalings, over two elements for
@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from fractions import Fraction
-from typing import Union
 
 from onebasin.symmetry.axes import Atom
 from onebasin.symmetry.blocks import MAX_BLOCKS, Key, Plan, Planner, Position
@@ -34,7 +33,7 @@ Index = tuple[Atom, ...]
 """The index sets S that an exponent runs along, sorted by number."""
 
 Form = Row
-Degree = Union[dict[frozenset[Position], Form], None]
+Degree = dict[frozenset[Position], Form] | None
 """Forms by the positions they run along; None fits anything (zeros)."""
 
 LONG_FORM = 6
@@ -154,7 +153,7 @@ class Exponents:
         if layout.count > MAX_BLOCKS:
             return
         blocks: dict[Key, Degree] = {}
-        for key in layout.keys():
+        for key in layout.block_keys():
             if step.part is not None and not self.live(step.value, key):
                 blocks[key] = {}
                 continue
@@ -176,9 +175,7 @@ class Exponents:
     def _operation(self, step: Operation) -> None:
         effect = step.scale if self.modulus is None else step.sign
         tables = [self.table(o.value) for o in step.operands]
-        firm = [
-            (o, t) for o, t in zip(step.operands, tables, strict=True) if o.weight is not None
-        ]
+        firm = [(o, t) for o, t in zip(step.operands, tables, strict=True) if o.weight is not None]
         for operand in step.operands:
             if operand.weight is None or effect == "zero":
                 self._require_all_zero(operand.value)
@@ -219,11 +216,9 @@ class Exponents:
                     }
                 degrees.append((degree, operand.weight))
             total = self._close(self._total(step.combine, degrees), step.closed)
-            for output, key in zip(collected, meeting.outputs, strict=True):
-                output.setdefault(key, []).append(total)
-        for output, found, naming in zip(
-            step.outputs, collected, plan.output_names, strict=True
-        ):
+            for found, key in zip(collected, meeting.outputs, strict=True):
+                found.setdefault(key, []).append(total)
+        for output, found, naming in zip(step.outputs, collected, plan.output_names, strict=True):
             back = {joint: own for own, joint in naming.items() if joint is not None}
             blocks: dict[Key, Degree] = {}
             for key, several in found.items():

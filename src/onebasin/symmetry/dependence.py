@@ -32,7 +32,7 @@ def parents(steps: list[Step], planner: Planner) -> dict[Atom, set[Atom]]:
                     for atom in axes.atoms(product):
                         restrict(atom, ())
             continue
-        for key in layout.keys():
+        for key in layout.block_keys():
             counts = Counter(layout.atoms(key).values())
             once = {atom for atom, count in counts.items() if count == 1}
             for child in counts:

@@ -15,8 +15,8 @@ from onebasin.symmetry.blocks import Planner
 from onebasin.symmetry.degrees import Exponents
 from onebasin.symmetry.dependence import parents
 from onebasin.symmetry.errors import SymmetryError, UnknownPrimitiveWarning
-from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.group import Symmetry, path_name
+from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
 from onebasin.symmetry.steps import Value
@@ -28,7 +28,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
 
     The model is traced once; its program is interpreted three times: on axes (which index sets may
     be permuted, and which depend on which), on exponents over the rationals (positive rescalings)
-    and on parities (sign flips). The group is then checked on random parameters in double precision.
+    and on parities (sign flips). The group is then checked on random parameters, in doubles.
 
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`: any function that JAX can trace.
@@ -99,7 +99,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
 def _trace(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Program:
     if not callable(apply_fn):
         raise SymmetryError(
-            f"apply_fn is a {type(apply_fn).__name__}, expected a function (params, inputs) -> outputs"
+            f"apply_fn is a {type(apply_fn).__name__}, expected a function of (params, inputs)"
         )
     try:
         return trace(apply_fn, params, inputs)

@@ -189,5 +189,5 @@ def _spread(values: Any, places: Any, ndim: int, xp: Any) -> Any:
 
 
 def log_order(n: int, copies: int) -> float:
-    """log of the number of elements of copies independent permutations of n."""
+    """Log of the number of elements of copies independent permutations of n."""
     return copies * math.lgamma(n + 1)

@@ -181,7 +181,11 @@ class Symmetry:
         expected = [leaf.path for leaf in self.leaves]
         if paths != expected:
             odd = next(
-                (f"{a!r} where {b!r} was expected" for a, b in zip(paths, expected, strict=False) if a != b),
+                (
+                    f"{a!r} where {b!r} was expected"
+                    for a, b in zip(paths, expected, strict=False)
+                    if a != b
+                ),
                 f"{len(paths)} leaves where {len(expected)} were expected",
             )
             raise SymmetryError(

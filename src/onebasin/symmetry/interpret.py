@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +29,7 @@ def fixed(shape: Sequence[int]) -> Value:
     return Value(tuple(shape), (FIXED,) * len(shape))
 
 
-def constant(array: object) -> Value:
+def constant(array: Any) -> Value:
     """A constant: uniform along the axes that cannot tell positions apart."""
     if jax.dtypes.issubdtype(getattr(array, "dtype", np.float32), jax.dtypes.extended):
         return fixed(np.shape(array))
@@ -77,7 +78,9 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
 
     for equation in program.equations:
         operands = [read(variable) for variable in equation.inputs]
-        values.update(zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True))
+        values.update(
+            zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)
+        )
     return [joined(recorder, read(variable)) for variable in program.outputs]
 
 
@@ -132,16 +135,14 @@ def scan(recorder: Interpreter, equation: Equation, values: list[Value]) -> list
         _link(recorder, state, after, loop)
 
     outputs = list(states)
-    for variable, value in zip(
-        equation.outputs[len(states) :], results[len(states) :], strict=True
-    ):
-        if value is None:
+    for variable, each in zip(equation.outputs[len(states) :], results[len(states) :], strict=True):
+        if each is None:
             outputs.append(fixed(variable.shape))
             continue
-        names = tuple(range(1, value.rank + 1))
-        named = loop if loop in value.hidden else None
+        names = tuple(range(1, each.rank + 1))
+        named = loop if loop in each.hidden else None
         outputs += recorder.operation(
-            [Operand(value, names)], [(variable.shape, (named, *names))], combine="equal"
+            [Operand(each, names)], [(variable.shape, (named, *names))], combine="equal"
         )
     return outputs
 
@@ -188,4 +189,8 @@ def cond(recorder: Interpreter, equation: Equation, values: list[Value]) -> list
     return outputs
 
 
-CONTROL: dict[str, Callable[[Interpreter, Equation, list[Value]], list[Value]]] = {"scan": scan, "while": while_loop, "cond": cond}
+CONTROL: dict[str, Callable[[Interpreter, Equation, list[Value]], list[Value]]] = {
+    "scan": scan,
+    "while": while_loop,
+    "cond": cond,
+}

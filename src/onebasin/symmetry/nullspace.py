@@ -18,7 +18,7 @@ def reduce_mod(row: Row[K], modulus: int | None) -> Row[K]:
 
 
 def add_multiple(row: Row[K], other: Row[K], factor: Fraction | int, modulus: int | None) -> Row[K]:
-    """row + factor * other."""
+    """Row + factor * other."""
     total = dict(row)
     for k, c in other.items():
         total[k] = total.get(k, 0) + factor * c

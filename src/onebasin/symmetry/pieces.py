@@ -2,8 +2,8 @@
 
 Packed projections reshape one axis into (3, heads, dims) and pick entries of the first. Kept whole,
 all three would share one index set of dimensions; taken apart, each has its own. A first walk over
-the program shows which axes are picked apart entirely; a second one carries values along those axes
-as `Pieces`, each of length one, for as long as the primitives allow, and joins them where they do not.
+the program shows which axes are picked apart entirely; a second one carries values along those as
+`Pieces`, each of length one, for as long as the primitives allow, and joins them where they do not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 from onebasin.symmetry import axes, rules_elementwise
 from onebasin.symmetry.axes import Sum
@@ -35,7 +35,7 @@ class Pieces:
         return tuple(shape)
 
 
-Operand = Union[Value, Pieces]
+Operand = Value | Pieces
 Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
 
 
@@ -47,7 +47,7 @@ def joined(recorder: Recorder, operand: Operand) -> Value:
 
 
 def picked_apart(value: Value) -> int | None:
-    """The axis of a value whose entries all lead separate lives, where others could gain from it."""
+    """The axis of a value whose entries all lead separate lives, if others gain from it."""
     products = [axes.resolve(a) if isinstance(a, tuple) else () for a in value.axes]
     movable = [any(not atom.pinned for atom in axes.atoms(p)) for p in products]
     for axis, product in enumerate(products):

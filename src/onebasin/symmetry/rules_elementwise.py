@@ -56,7 +56,8 @@ ROWS |= dict.fromkeys(("add", "add_any", "sub"), _SUM)
 ROWS |= dict.fromkeys(("lt", "le", "gt", "ge"), _COMPARE)
 ROWS |= dict.fromkeys(("neg", "copy", "copy_p", "real", "reduce_precision", "stop_gradient"), _SAME)
 ROWS |= dict.fromkeys(
-    ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"), _ODD
+    ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"),
+    _ODD,
 )
 ROWS |= dict.fromkeys(("cos", "cosh"), _EVEN)
 ROWS |= dict.fromkeys(
@@ -136,8 +137,8 @@ def _row(equation: Equation, values: list[Value]) -> Row:
 
 
 def _fold(equation: Equation, values: list[Value]) -> float | None:
-    known = [value.known for value in values]
-    if any(k is None for k in known):
+    known = [value.known for value in values if value.known is not None]
+    if len(known) < len(values):
         return None
     if equation.name == "convert_element_type":
         floating = np.issubdtype(equation.params["new_dtype"], np.inexact)
@@ -159,5 +160,5 @@ def select(recorder: Recorder, equation: Equation, values: list[Value]) -> list[
     return recorder.operation(operands, [(shape, names)], combine="equal")
 
 
-RULES = {name: elementwise for name in (*ROWS, "integer_pow", "pow", "convert_element_type")}
+RULES = dict.fromkeys((*ROWS, "integer_pow", "pow", "convert_element_type"), elementwise)
 RULES["select_n"] = select

@@ -19,8 +19,8 @@ def dot_general(recorder: Recorder, equation: Equation, values: list[Value]) -> 
     for number, (a, b) in enumerate(zip(left_batch, right_batch, strict=True)):
         left_names[a] = right_names[b] = ("batch", number)
     out = [("batch", number) for number in range(len(left_batch))]
-    out += [name for name in left_names if name[0] == "left"]  # type: ignore[index]
-    out += [name for name in right_names if name[0] == "right"]  # type: ignore[index]
+    out += [name for name in left_names if name[0] == "left"]
+    out += [name for name in right_names if name[0] == "right"]
     return recorder.operation(
         [Operand(left, tuple(left_names)), Operand(right, tuple(right_names))],
         [(equation.outputs[0].shape, out)],
@@ -104,7 +104,7 @@ def reduction(
 
 
 def argument(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
-    """argmax and argmin name positions, so the order of their axis matters."""
+    """Argmax and argmin name positions, so the order of their axis matters."""
     value = values[0]
     dims = frozenset(equation.params["axes"])
     names = tuple(range(value.rank))
@@ -127,9 +127,7 @@ def cumulative(
     return rule
 
 
-def window(
-    scale: Effect, sign: Effect
-) -> Callable[[Recorder, Equation, list[Value]], list[Value]]:
+def window(scale: Effect, sign: Effect) -> Callable[[Recorder, Equation, list[Value]], list[Value]]:
     """Pooling: an axis with a window of one passes through, others tell positions apart."""
 
     def rule(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onebasin.symmetry import axes
 from onebasin.symmetry.axes import ANY, FIXED
 from onebasin.symmetry.program import Equation
 from onebasin.symmetry.steps import Name, Operand, Recorder, Value
@@ -18,9 +17,7 @@ def broadcast_in_dim(recorder: Recorder, equation: Equation, values: list[Value]
 
 def transpose(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
     order = equation.params["permutation"]
-    return _rename(
-        recorder, values[0], range(values[0].rank), equation.outputs[0].shape, order
-    )
+    return _rename(recorder, values[0], range(values[0].rank), equation.outputs[0].shape, order)
 
 
 def squeeze(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
@@ -160,7 +157,7 @@ def iota(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Va
 
 
 def source(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
-    """Values that come from nowhere (random bits): told apart along every axis, carrying nothing."""
+    """Values that come from nowhere (random bits): told apart along every axis."""
     return recorder.opaque(values, [v.shape for v in equation.outputs])
 
 

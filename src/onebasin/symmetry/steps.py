@@ -1,4 +1,4 @@
-"""What the axis pass leaves for the passes after it: values with typed axes, and steps between them.
+"""What the axis pass leaves for later ones: values with typed axes, and steps between them.
 
 Every primitive is brought down to a handful of steps. An `Operation` says which axes of its
 operands are one index (they share a name), which indices it sums or mixes over, and what it does to
@@ -8,14 +8,16 @@ scales and signs; the others only move blocks about.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal, Union
+from typing import Any, Literal
 
 from onebasin.symmetry import axes
 from onebasin.symmetry.axes import ANY, FIXED, Axis, Product
 
-Name = Hashable
+Name = Any
+"""Names of indices: hashable, and otherwise free for a rule to choose."""
+
 Effect = Literal["keep", "zero", "clear"]
 """keep: passes through; zero: the operand may not carry any; clear: whatever it carries is gone."""
 
@@ -116,7 +118,7 @@ class Result:
     value: Value
 
 
-Step = Union[Operation, Reshape, Join, Slice, Unknown, Result]
+Step = Operation | Reshape | Join | Slice | Unknown | Result
 
 
 class Recorder:
@@ -304,7 +306,11 @@ class Recorder:
         """A value whose positions along `dims` were moved, mixed or told apart."""
         names = tuple(range(source.rank))
         (value,) = self.operation(
-            [Operand(source, names)], [(shape, names)], fixed=frozenset(dims), scale=scale, sign=sign
+            [Operand(source, names)],
+            [(shape, names)],
+            fixed=frozenset(dims),
+            scale=scale,
+            sign=sign,
         )
         return value
 

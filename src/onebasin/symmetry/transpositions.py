@@ -28,7 +28,7 @@ def transpositions(permutation: Any) -> Any:
     array = np.asarray(permutation)
     if array.ndim == 0 or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(
-            f"a permutation is an array of integers [..., n]; got {array.dtype} of shape {array.shape}"
+            f"a permutation is an array of integers [..., n]; got {array.dtype} {array.shape}"
         )
     n = array.shape[-1]
     rows = array.reshape(-1, n)
@@ -46,8 +46,8 @@ def transpositions(permutation: Any) -> Any:
 def random_permutation(key: jax.Array, n: int, num_transpositions: int) -> jax.Array:
     """A random permutation of n units with exactly the given number of transpositions.
 
-    Starts from n - k cycles of length one, hands each of the other k units to a cycle at random, and
-    rolls every cycle by one.
+    Starts from n - k cycles of length one, hands each of the other k units to a cycle at random,
+    and rolls every cycle by one.
 
     Args:
         key: A JAX random key.

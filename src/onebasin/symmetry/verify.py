@@ -134,15 +134,18 @@ class _Model:
             fan = int(np.prod(leaf.shape[:-1]))
             value = np.exp(0.3 * normal) if len(leaf.shape) < 2 else normal / np.sqrt(max(fan, 1))
             return value.astype(dtype)
-        value = np.asarray(leaf, np.float64)
+        value = np.asarray(leaf)
         if not value.size:
             return value.astype(dtype)
         low, high = value.min(), value.max()
         if low == high == 0:
-            return (noise * normal).astype(dtype)
-        if low >= 0 or high <= 0:
-            return (value * np.exp(noise * normal)).astype(dtype)
-        return (value + 0.3 * noise * value.std() * normal).astype(dtype)
+            value = noise * normal
+        elif low >= 0 or high <= 0:
+            value = value * np.exp(noise * normal)
+        else:
+            scale = float(np.abs(value.ravel()[:: value.size // 1000 + 1]).mean())
+            value = value + (0.3 * noise * scale) * normal
+        return value.astype(dtype, copy=False)
 
     def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
         with jax.enable_x64(self.double):
@@ -152,7 +155,7 @@ class _Model:
         return self.difference(self.symmetry.act_on_leaves(element, self.leaves, np))
 
     def difference(self, leaves: Sequence[Any]) -> float:
-        """Largest change relative to the largest entry, over all outputs; NaN counts as infinite."""
+        """Largest change relative to the largest entry, over all outputs; NaN is infinite."""
         largest = 0.0
         for a, b in zip(self.reference, self.outputs(leaves), strict=True):
             if not a.size:
@@ -260,5 +263,3 @@ def _prove_power(model: _Model, element: Element, limit: float) -> None:
                     f"the check has no power: factor {factor.name!r} acts on parameter {path!r}, "
                     "but leaving that out goes unnoticed"
                 )
-
-
