@@ -97,9 +97,13 @@ def sign_flips_bruteforce(
             return jnp.all(change <= tolerance * jnp.max(jnp.abs(reference)), axis=-1)
 
         left = np.array(list(itertools.product((1.0, -1.0), repeat=count)))
+        block = min(len(left), 1024)
         for key in jax.random.split(jax.random.key(0), 12):
-            blocks = np.array_split(left, math.ceil(len(left) / 1024))
-            left = left[np.concatenate([unchanged(b, jax.random.clone(key)) for b in blocks])]
+            # Whole blocks, so that one compilation serves all.
+            padded = np.resize(left, (math.ceil(len(left) / block) * block, count))
+            parts = padded.reshape(-1, block, count)
+            kept = [unchanged(part, jax.random.clone(key)) for part in parts]
+            left = left[np.concatenate(kept)[: len(left)]]
     return len(left)
 
 

@@ -16,10 +16,11 @@ from .oracles import scaling_dimension_bound, sign_flips_bruteforce
 
 Array = jax.Array
 Params = dict[str, Array]
+LARGER = {"mlp-mixer", "ensemble", "ensemble-mean", "experts-argmax", "experts-top-k"}
 SMALL = [
     case
     for case in (*mlp.CASES, *activations.CASES, *traps.CASES)
-    if case.smooth and case.name not in {"mlp-mixer", "ensemble", "ensemble-mean"}
+    if case.smooth and case.name not in LARGER and not case.name.endswith("-nobias")
 ]
 
 

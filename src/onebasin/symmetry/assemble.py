@@ -11,7 +11,7 @@ import numpy as np
 
 from onebasin.symmetry import axes
 from onebasin.symmetry.axes import Atom, Product
-from onebasin.symmetry.blocks import MAX_BLOCKS, Planner
+from onebasin.symmetry.blocks import MAX_BLOCKS, Key, Layout, Planner
 from onebasin.symmetry.degrees import Exponents, Index, Spot
 from onebasin.symmetry.elements import Block, Weighting
 from onebasin.symmetry.group import Factor, Leaf, Site, Symmetry
@@ -45,8 +45,8 @@ def assemble(
     scalings: Exponents,
     signs: Exponents,
     unused: tuple[str, ...],
-) -> Symmetry:
-    """Builds the group; `order` lists the parts by first use, which gives factors their names."""
+) -> tuple[Symmetry, dict[Atom, str]]:
+    """Builds the group and names its index sets; `order` lists the parts by first use."""
     house = _House(paths, parts, order, planner, scalings)
     generators = {
         "scaling": _generators(scalings, house),
@@ -70,7 +70,7 @@ def assemble(
         Leaf(path, shape, tuple(own))
         for path, shape, own in zip(paths, shapes, blocks, strict=True)
     )
-    return Symmetry(
+    symmetry = Symmetry(
         factors=tuple(factors),
         leaves=leaves,
         sizes={names[atom]: atom.size for atom in house.atoms},
@@ -80,6 +80,7 @@ def assemble(
         dimensions=dimensions,
         unused=unused,
     )
+    return symmetry, names
 
 
 class _House:
@@ -135,28 +136,42 @@ class _House:
         layout, part = self.layouts[number], self.parts[number]
         if layout.count > MAX_BLOCKS or 0 in part.value.shape:
             return []
-        spans = [_spans(p) for p in layout.products if isinstance(p, tuple)]
-        if part.axis is not None:
-            spans[part.axis] = [((part.place, part.place + 1), None)]
         found = []
         for key in layout.block_keys():
-            atoms = layout.atoms(key)
             weightings = {
                 kind: _weightings(number, key, kind, own, owners, index_of, names, self)
                 for kind, own in generators.items()
             }
-            chosen = [axis[k] for axis, k in zip(spans, key, strict=True)]
+            box = box_of(layout, key, part.value.shape, names)
+            if part.axis is not None:
+                ranges = list(box.ranges)
+                ranges[part.axis] = (part.place, part.place + 1)
+                box = dataclasses.replace(box, ranges=tuple(ranges))
             found.append(
-                Block(
-                    ranges=tuple(span for span, _ in chosen),
-                    picks=tuple(pick for _, pick in chosen),
-                    sides=tuple(names[a] for a in atoms.values()),
-                    shape=tuple(a.size for a in atoms.values()),
-                    scalings=weightings["scaling"],
-                    signs=weightings["sign"],
-                )
+                dataclasses.replace(box, scalings=weightings["scaling"], signs=weightings["sign"])
             )
         return found
+
+
+def box_of(layout: Layout, key: Key, shape: tuple[int, ...], names: dict[Atom, str]) -> Block:
+    """Where a block of a value lies; axes without index sets are sides without a name."""
+    ranges: list[tuple[int, int]] = []
+    picks: list[tuple[int, ...] | None] = []
+    sides: list[str] = []
+    sizes: list[int] = []
+    for product, terms, chosen, n in zip(layout.products, layout.terms, key, shape, strict=False):
+        if not isinstance(product, tuple):
+            ranges.append((0, n))
+            picks.append(None)
+            sides.append("")
+            sizes.append(n)
+            continue
+        span, pick = _spans(product)[chosen]
+        ranges.append(span)
+        picks.append(pick)
+        sides += [names.get(atom, "") for atom in terms[chosen]]
+        sizes += [atom.size for atom in terms[chosen]]
+    return Block(tuple(ranges), tuple(picks), tuple(sides), tuple(sizes))
 
 
 def _weightings(

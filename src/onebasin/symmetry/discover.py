@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from onebasin.symmetry import interpret
 from onebasin.symmetry.assemble import Part, assemble
+from onebasin.symmetry.axes import Atom
 from onebasin.symmetry.blocks import Planner
 from onebasin.symmetry.degrees import Exponents
 from onebasin.symmetry.dependence import parents
@@ -49,16 +51,27 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
         >>> ob.discover(model, params, jnp.ones((1, 3)))
         Symmetry(1 factors, log_copies=4.8, scaling_dimension=5)
     """
+    _check_arrays(params)
+    symmetry = analyse(read(apply_fn, params, inputs), params).symmetry
+    check_symmetry(symmetry, apply_fn, params, inputs, num_elements=1, power=False)
+    return symmetry
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Analysis:
+    """A group that is not proved yet, and what was learnt of the program on the way."""
+
+    symmetry: Symmetry
+    names: dict[Atom, str]
+    planner: Planner
+    types: dict[int, Value | Pieces]
+
+
+def analyse(program: Program, params: Any) -> Analysis:
+    """Everything but the proof."""
     found = jax.tree_util.tree_leaves_with_path(params)
     paths = [path_name(path) for path, _ in found]
     leaves = [leaf for _, leaf in found]
-    for path, leaf in zip(paths, leaves, strict=True):
-        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-            raise SymmetryError(
-                f"parameter {path!r} is a {type(leaf).__name__}, expected an array; keep "
-                "everything else out of the tree (equinox.partition, nnx.split and the like do so)"
-            )
-    program = _trace(apply_fn, params, inputs)
     recorder, parts = _interpret(program, leaves)
     apart = recorder.candidates(), _leaves_apart(parts)
     if any(apart):
@@ -69,7 +82,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
             + ", ".join(sorted(recorder.unknown_primitives))
             + ": the axes they touch are held fixed, so some symmetries may be missed",
             UnknownPrimitiveWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     planner = Planner()
     live = Live(recorder.steps, planner)
@@ -77,7 +90,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     scalings.run(recorder.steps)
     signs.run(recorder.steps)
     used = {part.leaf for part in parts}
-    symmetry = assemble(
+    symmetry, names = assemble(
         paths=paths,
         shapes=[tuple(leaf.shape) for leaf in leaves],
         parts=parts,
@@ -92,11 +105,20 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
             if number not in used and _is_float(leaf) and 0 not in leaf.shape
         ),
     )
-    check_symmetry(symmetry, apply_fn, params, inputs, num_elements=1, power=False)
-    return symmetry
+    return Analysis(symmetry, names, planner, recorder.types)
 
 
-def _trace(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Program:
+def _check_arrays(params: Any) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            raise SymmetryError(
+                f"parameter {path_name(path)!r} is a {type(leaf).__name__}, expected an array; "
+                "keep all else out of the tree (equinox.partition, nnx.split and the like do so)"
+            )
+
+
+def read(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Program:
+    """Traces a model, saying what went wrong if it fails."""
     if not callable(apply_fn):
         raise SymmetryError(
             f"apply_fn is a {type(apply_fn).__name__}, expected a function of (params, inputs)"
@@ -121,7 +143,7 @@ def _interpret(
     leaves_apart: dict[int, int] | None = None,
 ) -> tuple[interpret.Interpreter, list[Part]]:
     """Walks the program; floating parameters that are used are unknown, all else is fixed."""
-    recorder = interpret.Interpreter(reshapes_apart)
+    recorder = interpret.Interpreter(program, reshapes_apart)
     used = {id(v) for equation in program.equations for v in equation.inputs}
     used |= {id(v) for v in program.outputs}
     parts: list[Part] = []

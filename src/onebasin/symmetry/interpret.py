@@ -43,9 +43,11 @@ def constant(array: Any) -> Value:
 class Interpreter(Recorder):
     """A recorder that knows which reshapes to take apart, by their order in the program."""
 
-    def __init__(self, apart: dict[int, int] | None = None):
+    def __init__(self, main: Program, apart: dict[int, int] | None = None):
         super().__init__()
+        self.main = main
         self.apart = apart or {}
+        self.types: dict[int, Argument] = {}
         self.reshapes: list[Argument] = []
 
     def candidates(self) -> dict[int, int]:
@@ -81,6 +83,8 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
         values.update(
             zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)
         )
+    if program is recorder.main:
+        recorder.types = values
     return [joined(recorder, read(variable)) for variable in program.outputs]
 
 

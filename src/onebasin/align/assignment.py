@@ -1,0 +1,86 @@
+"""Exact linear assignment: `lapx` when it is installed, SciPy otherwise, the same optimum."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Solver = Callable[[np.ndarray], np.ndarray]
+
+
+def _lapx() -> Solver | None:
+    try:
+        from lap import lapjvr
+    except ImportError:
+        return None
+
+    def solve(gain: np.ndarray) -> np.ndarray:
+        return lapjvr(-gain, return_cost=False)[1]
+
+    return solve
+
+
+def _scipy() -> Solver:
+    from scipy.optimize import linear_sum_assignment
+
+    def solve(gain: np.ndarray) -> np.ndarray:
+        return linear_sum_assignment(gain, maximize=True)[1]
+
+    return solve
+
+
+def available_solvers() -> dict[str, Solver]:
+    """The solvers that can be used here, fastest first."""
+    fast = _lapx()
+    return ({"lapx": fast} if fast else {}) | {"scipy": _scipy()}
+
+
+class Assignment:
+    """Solves assignment problems, many at once on a pool of threads.
+
+    Args:
+        solver: "lapx", "scipy", or None for the fastest there is.
+        threads: Number of threads for batches; by default one per processor.
+    """
+
+    def __init__(self, solver: str | None = None, threads: int | None = None):
+        known = available_solvers()
+        if solver is not None and solver not in known:
+            raise ValueError(
+                f"no assignment solver {solver!r} here; there are: {', '.join(known)} "
+                "(pip install onebasin[fast] brings lapx)"
+            )
+        self.name = solver or next(iter(known))
+        self._solve = known[self.name]
+        self._threads = threads or os.cpu_count() or 1
+
+    def __call__(self, gain: np.ndarray) -> np.ndarray:
+        """Columns [..., n] that maximise the sum of gain[..., i, column[i]]."""
+        if gain.shape[-1] == 1:
+            return np.zeros(gain.shape[:-1], np.int64)
+        flat = gain.reshape(-1, *gain.shape[-2:])
+        if len(flat) == 1:
+            columns: Any = [self._solve(flat[0])]
+        else:
+            with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
+                columns = list(pool.map(self._solve, flat))
+        return np.stack(columns).astype(np.int64).reshape(gain.shape[:-1])
+
+
+def value(gain: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The value of an assignment, summed over units: [...]."""
+    return np.take_along_axis(gain, columns[..., None], axis=-1)[..., 0].sum(axis=-1)
+
+
+def margin(gain: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Per unit, how much its match gains over the best other partner (negative: given away)."""
+    if gain.shape[-1] == 1:
+        return np.full(columns.shape, np.inf)
+    own = np.take_along_axis(gain, columns[..., None], axis=-1)
+    rest = gain.copy()
+    np.put_along_axis(rest, columns[..., None], -np.inf, axis=-1)
+    return own[..., 0] - rest.max(axis=-1)

@@ -1,0 +1,77 @@
+"""What an alignment did, and how sure it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from onebasin.symmetry import Element
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Alignment:
+    """The outcome of `align`, with its certificate.
+
+    Attributes:
+        params: What was aligned, moved onto the reference (params, Gaussian, as it came in).
+        element: The group element that moved it.
+        cost: The cost after, in the units of the cost that was asked for.
+        cost_before: The same before anything was moved (after scalings were removed, if they were).
+        bound: A value that no element can get below; None where no cheap one is known.
+        exact: Whether the cost is the global optimum, because every factor stands alone.
+        sweeps: Rounds of coordinate descent of the start that won.
+        solver: How it was found: the search, its winning start and the assignment solver.
+        transpositions: By factor, the least number of swaps that make its permutation (summed over
+            copies); the total is `num_transpositions`.
+        margin: By factor and unit, how much the unit's match gains over its best other partner. A
+            small or negative margin says that the unit could as well have been relabelled.
+        cost_name: Which cost was used.
+    """
+
+    params: Any
+    element: Element
+    cost: float
+    cost_before: float
+    bound: float | None
+    exact: bool
+    sweeps: int
+    solver: str
+    transpositions: dict[str, int]
+    margin: dict[str, np.ndarray]
+    cost_name: str = "weights"
+
+    @property
+    def num_transpositions(self) -> int:
+        """Least number of swaps over all factors."""
+        return sum(self.transpositions.values())
+
+    def __str__(self) -> str:
+        gone = f"{self.cost_before:.6g} -> {self.cost:.6g}"
+        ending = " (global optimum)" if self.exact else ""
+        rows = [("factor", "units", "swaps", "least margin", "in doubt")]
+        for name, swaps in self.transpositions.items():
+            margin = self.margin.get(name)
+            if margin is None:
+                rows.append((name, "", str(swaps), "", ""))
+                continue
+            doubt = int(np.sum(margin <= 0))
+            rows.append(
+                (name, str(margin.size), str(swaps), f"{margin.min():.3g}", str(doubt) or "")
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = [f"{self.cost_name}: {gone}{ending}, {self.sweeps} sweeps, {self.solver}"]
+        if self.bound is not None and not self.exact:
+            lines[0] += f", no less than {self.bound:.6g}"
+        for row in rows:
+            cells = [row[0].ljust(widths[0])]
+            cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"Alignment({self.cost_name}: {self.cost_before:.6g} -> {self.cost:.6g}, "
+            f"{self.num_transpositions} transpositions)"
+        )

@@ -1,0 +1,207 @@
+"""Coordinate descent over factors, one exact assignment each.
+
+Alternates over the factors: with all others held, the best permutation of one is a linear
+assignment problem (Ainsworth 2023 for points, Rossi 2023 for Gaussians). A unit with sign freedom is
+matched with its counterpart or the negative, whichever gains more. Where a factor has dependants
+(heads and each head's dimensions), the value of the best inner assignment for each pair is the gain
+of that pair in the outer one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from onebasin.align import assignment
+from onebasin.align.assignment import Assignment
+from onebasin.align.signs import Gains, best_signs
+from onebasin.align.state import State
+from onebasin.symmetry import Symmetry
+
+
+
+class Objective(Protocol):
+    """What coordinate descent asks of a cost."""
+
+    symmetry: Symmetry
+
+    def factors(self) -> list[str]: ...
+    def exact(self) -> bool: ...
+    def quadratic(self) -> set[str]: ...
+    def neighbours(self, name: str) -> set[str]: ...
+    def objective(self, state: State) -> float: ...
+    def gains(self, name: str, state: State) -> Gains: ...
+    def outer_gains(self, name: str, state: State) -> Gains: ...
+    def own_gains(self, name: str, state: State) -> np.ndarray: ...
+    def sign_gains(self, name: str, state: State) -> Gains: ...
+    def partial_gains(self, name: str, state: State, known: set[str]) -> Gains: ...
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Descent:
+    """The outcome of one descent."""
+
+    state: State
+    objective: float
+    sweeps: int
+    visits: int
+
+
+def descend(
+    objective: Objective,
+    start: State,
+    solve: Assignment,
+    rng: np.random.Generator,
+    *,
+    max_sweeps: int = 100,
+    tolerance: float = 1e-7,
+) -> Descent:
+    """Visits factors in random order until none improves the objective.
+
+    Args:
+        objective: The cost.
+        start: Where to begin; it is not changed.
+        solve: The assignment solver.
+        rng: Random order of visits.
+        max_sweeps: Most rounds over all factors.
+        tolerance: Smallest gain worth a move, relative to the gains at stake.
+    """
+    state = start.copy()
+    names = objective.factors()
+    children = {
+        name: [c for c, up in objective.symmetry.parents.items() if name in up and c in names]
+        for name in names
+    }
+    waiting = set(names)
+    sweeps = visits = 0
+    while waiting and sweeps < max_sweeps:
+        sweeps += 1
+        for name in rng.permutation(names):
+            if name not in waiting:
+                continue
+            waiting.discard(name)
+            visits += 1
+            if _visit(objective, name, children[name], state, solve, tolerance):
+                waiting |= objective.neighbours(name) - {name}
+    return Descent(state, objective.objective(state), sweeps, visits)
+
+
+def forward(objective: Objective, solve: Assignment) -> State:
+    """A start that matches factors one after the other, as a network is read.
+
+    Each factor is matched on the terms whose other factors have been matched already, which for a
+    chain are its incoming weights; factors without such terms are matched on all of them.
+    """
+    symmetry = objective.symmetry
+    state = State.identity(symmetry)
+    known: set[str] = set()
+    for name in objective.factors():
+        if name not in state.permutations:
+            continue
+        if not symmetry.parents[name]:
+            gains = objective.partial_gains(name, state, known) or objective.gains(name, state)
+            _settle(symmetry, name, gains, state, solve)
+        known.add(name)
+    return state
+
+
+def _settle(symmetry: Symmetry, name: str, gains: Gains, state: State, solve: Assignment) -> None:
+    totals, signs = best_signs(gains, symmetry.factor(name).signs)
+    columns = solve(totals)
+    state.permutations[name] = columns
+    if symmetry.factor(name).signs:
+        state.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+
+
+def _visit(
+    objective: Objective,
+    name: str,
+    children: list[str],
+    state: State,
+    solve: Assignment,
+    tolerance: float,
+) -> bool:
+    """One factor brought to its optimum; whether it moved."""
+    symmetry = objective.symmetry
+    factor = symmetry.factor(name)
+    if "permutation" not in factor.kinds:
+        gains = objective.sign_gains(name, state)
+        _, signs = best_signs(gains, factor.signs)
+        moved = not np.array_equal(signs, state.signs[name])
+        state.signs[name] = signs
+        return moved
+    if children and not symmetry.parents[name]:
+        return _visit_parent(objective, name, children, state, solve, tolerance)
+    gains = objective.gains(name, state)
+    totals, signs = best_signs(gains, factor.signs)
+    columns = solve(totals)
+    before = state.permutations[name]
+    held = _held(gains, before, state.signs.get(name))
+    if not _worth(assignment.value(totals, columns).sum() - held, totals, tolerance):
+        return False
+    trial = state.copy()
+    trial.permutations[name] = columns
+    if factor.signs:
+        trial.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+    # A factor that is two sides of one block has gains that are right to first order only.
+    if name in objective.quadratic() and objective.objective(trial) <= objective.objective(state):
+        return False
+    state.permutations, state.signs = trial.permutations, trial.signs
+    return True
+
+
+def _held(gains: Gains, permutation: np.ndarray, signs: np.ndarray | None) -> float:
+    """What the present permutation and signs are worth."""
+    total = 0.0
+    for signature, gain in gains.items():
+        own = np.take_along_axis(gain, permutation[..., None], axis=-1)[..., 0]
+        if signature and signs is not None:
+            own = own * np.prod(signs[..., sorted(signature)], axis=-1)
+        total += float(own.sum())
+    return total
+
+
+def _worth(improvement: float, gains: np.ndarray, tolerance: float) -> bool:
+    scale = float(np.abs(gains).max(initial=0.0)) * gains.shape[-1]
+    return bool(improvement > tolerance * scale)
+
+
+def _visit_parent(
+    objective: Objective,
+    name: str,
+    children: list[str],
+    state: State,
+    solve: Assignment,
+    tolerance: float,
+) -> bool:
+    """A factor and its dependants at once: inner optima are the gains of the outer assignment."""
+    symmetry = objective.symmetry
+    totals = objective.own_gains(name, state)
+    inner: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for child in children:
+        if symmetry.parents[child] != (name,):
+            continue
+        gains = objective.outer_gains(child, state)
+        values, signs = best_signs(gains, symmetry.factor(child).signs)
+        columns = solve(values)
+        totals = totals + assignment.value(values, columns)
+        inner[child] = (columns, signs)
+    outer = solve(totals)
+    trial = state.copy()
+    trial.permutations[name] = outer
+    rows = np.arange(len(outer))
+    for child, (columns, signs) in inner.items():
+        chosen = columns[rows, outer]
+        trial.permutations[child] = chosen
+        if symmetry.factor(child).signs:
+            picked = signs[rows, outer]
+            trial.signs[child] = np.take_along_axis(picked, chosen[..., None, None], axis=-2)[
+                ..., 0, :
+            ]
+    before, after = objective.objective(state), objective.objective(trial)
+    if not after - before > tolerance * max(abs(before), abs(after)):
+        return False
+    state.permutations, state.signs = trial.permutations, trial.signs
+    return True

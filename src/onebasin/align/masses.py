@@ -1,0 +1,94 @@
+"""Squared masses of boxes, summed down to what the scalings can tell apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from onebasin.align.touches import Box, Touch
+
+LogScales = Mapping[str, Any]
+"""Log-scales [index.., k] by factor name, as in an element."""
+
+
+class Mass(NamedTuple):
+    """The mass of a box: exp(offset) times entries along the sides that scale."""
+
+    entries: jax.Array
+    offset: jax.Array
+
+
+def joint(box: Box) -> tuple[int, ...]:
+    """The sides of a box along which it scales."""
+    return tuple(sorted({place for touch in box.scalings for place in touch.places}))
+
+
+def content(box: Box, leaves: Sequence[Any]) -> jax.Array:
+    """The entries of a box, one axis per side."""
+    leaf = jnp.asarray(leaves[box.leaf])
+    return leaf[box.block.at()].reshape(box.block.shape)
+
+
+def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
+    """Sums the squares of a box over the sides that do not scale; the largest weight counts as 1.
+
+    So no square overflows, and only weights below 1e-19 of the largest are lost in float32.
+    """
+    weights = content(box, leaves).astype(dtype)
+    peak = jnp.max(jnp.abs(weights))
+    peak = jnp.where(peak > 0, peak, 1)
+    kept = joint(box)
+    lost = tuple(i for i in range(weights.ndim) if i not in kept)
+    return Mass(jnp.sum(jnp.square(weights / peak), axis=lost), 2 * jnp.log(peak))
+
+
+def off_diagonal(box: Box, mass: Mass) -> Mass:
+    """The mass without the entries that do not scale, as the self-connections of a recurrent net.
+
+    Where a factor touches two sides with opposite exponents, they cancel at equal indices.
+    """
+    kept = joint(box)
+    entries = mass.entries
+    for a, b in itertools.combinations(box.scalings, 2):
+        opposite = all(x == -y for x, y in zip(a.pattern, b.pattern, strict=False))
+        if a.factor != b.factor or not opposite or len(box.scalings) > 2:
+            continue
+        same = jnp.ones((1,) * entries.ndim, bool)
+        for p, q in zip(a.places, b.places, strict=True):
+            if p != q:
+                grid = [
+                    jax.lax.broadcasted_iota(jnp.int32, entries.shape, kept.index(side))
+                    for side in (p, q)
+                ]
+                same = same & (grid[0] == grid[1])
+        entries = jnp.where(same, 0, entries)
+    return Mass(entries, mass.offset)
+
+
+def exponent(touch: Touch, log_scales: LogScales) -> Any:
+    """Twice the log-scale that a touch gives: log of the factor by which it changes the mass."""
+    scales = log_scales[touch.factor]
+    return sum(2 * e * scales[..., g] for g, e in enumerate(touch.pattern) if e)
+
+
+def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch) -> Any:
+    """Log of the mass of a box per unit of a factor, all scaled but by the factor's touch itself."""
+    kept = joint(box)
+    operands: list[Any] = [mass.entries, list(kept)]
+    for touch in box.scalings:
+        if touch is not keep:
+            operands += [jnp.exp(exponent(touch, log_scales)), list(touch.places)]
+    total = jnp.einsum(*operands, list(keep.places), precision=jax.lax.Precision.HIGHEST)
+    return jnp.log(total) + mass.offset
+
+
+def total_mass(box: Box, mass: Mass, log_scales: LogScales) -> Any:
+    """The mass of a whole box, scaled."""
+    if not box.scalings:
+        return jnp.exp(mass.offset) * jnp.sum(mass.entries)
+    keep = box.scalings[0]
+    return jnp.sum(jnp.exp(log_mass(box, mass, log_scales, keep) + exponent(keep, log_scales)))

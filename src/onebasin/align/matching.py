@@ -1,0 +1,175 @@
+"""Aligning one network, or one posterior, to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from onebasin.align import assignment, channels
+from onebasin.align.activations import DataObjective, data_objective, weights_pairing
+from onebasin.align.assignment import Assignment
+from onebasin.align.canonical import scaling_element
+from onebasin.align.certificate import Alignment
+from onebasin.align.checks import check_pair
+from onebasin.align.descent import Objective
+from onebasin.align.pairing import Pairing
+from onebasin.align.search import STARTS, search
+from onebasin.align.signs import best_signs
+from onebasin.align.state import State
+from onebasin.posterior import Gaussian, push_forward
+from onebasin.symmetry import Symmetry, transpositions
+
+WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
+DATA_COSTS = ("activations", "correlation", "contributions", "preactivations")
+COSTS = (*WEIGHT_COSTS, *DATA_COSTS)
+
+
+def align(
+    symmetry: Symmetry,
+    params: Any,
+    to: Any,
+    cost: str = "weights",
+    *,
+    apply_fn: Callable[[Any, Any], Any] | None = None,
+    inputs: Any = None,
+    scaling: str | None = "min-mass",
+    starts: Sequence[str | State] = STARTS,
+    restarts: int = 0,
+    seed: int = 0,
+    max_sweeps: int = 100,
+    solver: str | None = None,
+    batch_size: int = 1000,
+) -> Alignment:
+    """Moves a network, or a Gaussian posterior, into the basin of a reference.
+
+    Scalings are removed from both first, permutations and signs are found by exact assignments, and
+    the result is brought to the reference's own scale: for params = g . reference, the result is
+    the reference.
+
+    Args:
+        symmetry: The model's group, from `onebasin.discover`.
+        params: What is to be moved: parameters, or a `Gaussian`.
+        to: The reference: parameters, or a `Gaussian`.
+        cost: "weights" (squared distance), "wasserstein", "kl" ("kl-forward", "kl-reverse",
+            "kl-mean") for Gaussians; "activations", "correlation", "contributions" or
+            "preactivations", which need `apply_fn` and `inputs`.
+        apply_fn: The model, for costs that look at data.
+        inputs: Data for such costs; the leading axis is the example.
+        scaling: How scalings are removed first: "min-mass", "unit-norm", or None to leave them.
+        starts: Where coordinate descent starts from; the best is kept.
+        restarts: Number of further random starts.
+        seed: Seed of all random choices.
+        max_sweeps: Most rounds of coordinate descent.
+        solver: Assignment solver, "lapx" or "scipy"; None takes the fastest there is.
+        batch_size: Examples at a time for costs that look at data.
+
+    Returns:
+        The aligned parameters with a certificate.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, onebasin as ob
+        >>> def model(params, x):
+        ...     return jax.nn.relu(x @ params["inner"]) @ params["outer"]
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> params = {"inner": jax.random.normal(keys[0], (3, 5)),
+        ...           "outer": jax.random.normal(keys[1], (5, 2))}
+        >>> symmetry = ob.discover(model, params, jnp.ones((1, 3)))
+        >>> moved = symmetry.act(symmetry.random(keys[2]), params)
+        >>> bool(ob.align(symmetry, moved, to=params).cost < 1e-8)
+        True
+    """
+    check_pair(symmetry, params, to, cost, apply_fn, inputs, COSTS, DATA_COSTS)
+    gauge = scaling_element(symmetry, mean_of(params), scaling)
+    own_gauge = scaling_element(symmetry, mean_of(to), scaling)
+    scaled, target = push(symmetry, gauge, params), push(symmetry, own_gauge, to)
+    objective, price, bound = objective_for(
+        symmetry, scaled, target, cost, apply_fn, inputs, batch_size
+    )
+    solve = Assignment(solver)
+    found = search(
+        objective, solve, starts=starts, restarts=restarts, seed=seed, max_sweeps=max_sweeps
+    )
+    state = found.best.state
+    if isinstance(objective, DataObjective):
+        pair = weights_pairing(symmetry, mean_of(target), mean_of(scaled))
+        objective.settle_signs(state, pair)
+    element = symmetry.compose(
+        symmetry.inverse(own_gauge), symmetry.compose(state.element(symmetry), gauge)
+    )
+    return Alignment(
+        params=push(symmetry, element, params),
+        element=element,
+        cost=price(found.best.objective),
+        cost_before=price(objective.objective(State.identity(symmetry))),
+        bound=bound,
+        exact=objective.exact(),
+        sweeps=found.best.sweeps,
+        solver=f"coordinate descent from {found.start}, {solve.name}",
+        transpositions=count_transpositions(state),
+        margin=margins(objective, state),
+        cost_name=cost,
+    )
+
+
+def mean_of(posterior: Any) -> Any:
+    """The parameters that stand for a posterior."""
+    return posterior.mean if isinstance(posterior, Gaussian) else posterior
+
+
+def push(symmetry: Symmetry, element: Any, posterior: Any) -> Any:
+    """Moves parameters or a posterior."""
+    if isinstance(posterior, Gaussian):
+        return push_forward(symmetry, element, posterior)
+    return symmetry.act(element, posterior)
+
+
+def leaves_of(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def objective_for(
+    symmetry: Symmetry,
+    moving: Any,
+    reference: Any,
+    cost: str,
+    apply_fn: Callable[[Any, Any], Any] | None,
+    inputs: Any,
+    batch_size: int,
+) -> tuple[Objective, Callable[[float], float], float | None]:
+    """The objective of a cost, the cost as a function of it, and a lower bound of the cost."""
+    if cost in DATA_COSTS:
+        assert apply_fn is not None
+        data = data_objective(
+            symmetry, mean_of(moving), mean_of(reference), cost, apply_fn, inputs, batch_size
+        )
+        return data, data.cost, None
+    mean0, mean1 = leaves_of(mean_of(reference)), leaves_of(mean_of(moving))
+    if cost == "weights":
+        found = channels.weights(mean0, mean1)
+        pairs = zip(mean0, mean1, strict=True)
+        bound = float(sum((np.linalg.norm(a) - np.linalg.norm(b)) ** 2 for a, b in pairs))
+    else:
+        std0, std1 = leaves_of(reference.variance()), leaves_of(moving.variance())
+        std0, std1 = [np.sqrt(v) for v in std0], [np.sqrt(v) for v in std1]
+        found = channels.GAUSSIAN_COSTS[cost](mean0, std0, mean1, std1)
+        bound = None
+    return Pairing(symmetry, found.channels), found.cost, bound
+
+
+def count_transpositions(state: State) -> dict[str, int]:
+    return {name: int(np.sum(transpositions(p))) for name, p in state.permutations.items()}
+
+
+def margins(objective: Objective, state: State) -> dict[str, np.ndarray]:
+    """Per factor and unit, the gain of the match over the best other partner, others held."""
+    found = {}
+    for name in objective.factors():
+        if name in state.permutations:
+            totals, _ = best_signs(
+                objective.gains(name, state), objective.symmetry.factor(name).signs
+            )
+            found[name] = assignment.margin(totals, state.permutations[name])
+    return found

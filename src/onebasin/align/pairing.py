@@ -1,0 +1,336 @@
+r"""The bilinear objective behind every cost that compares weights with weights.
+
+Two networks, seen through one or more channels (means and standard deviations are two), are paired
+block by block:
+
+    J(g) = sum over channels c and blocks b of <A_cb, g . B_cb>.
+
+Along one factor, with all others held, J is linear in its permutation: the gain matrix of unit i of
+the reference against unit j of the other is a sum of products, one per block that the factor is a
+side of. The products are kept, and brought up to date only for the units that have moved since.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from onebasin.align.signs import Gains, Signature, best_signs
+from onebasin.align.state import State
+from onebasin.symmetry import Symmetry
+from onebasin.symmetry.elements import Block
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Channel:
+    """Arrays to be paired, leaf by leaf; `signed` when sign flips reach the moving side."""
+
+    reference: list[np.ndarray]
+    moving: list[np.ndarray]
+    signed: bool = True
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Term:
+    """One block of one channel, both sides reshaped to one axis per index set."""
+
+    block: Block
+    reference: np.ndarray
+    moving: np.ndarray
+    signed: bool
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return self.block.sides
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Kept:
+    """A product as it was last computed, and the state of its other side at that time."""
+
+    product: np.ndarray
+    permutation: np.ndarray
+    signs: np.ndarray | None
+
+
+class Pairing:
+    """The objective, its gain matrices, and what is kept of them."""
+
+    def __init__(self, symmetry: Symmetry, channels: list[Channel]):
+        self.symmetry = symmetry
+        self.terms: list[Term] = []
+        self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
+        self._kept: dict[tuple[int, int], _Kept] = {}
+        for channel in channels:
+            for leaf, a, b in zip(
+                symmetry.leaves, channel.reference, channel.moving, strict=True
+            ):
+                for block in leaf.blocks:
+                    movable = any(side in symmetry.permutable for side in block.sides)
+                    if movable or (block.signs and channel.signed):
+                        at = block.at()
+                        pair = (np.ascontiguousarray(x[at].reshape(block.shape)) for x in (a, b))
+                        self.add(Term(block, *pair, channel.signed))
+
+    def add(self, term: Term) -> None:
+        """One more block to be paired."""
+        for axis, side in enumerate(term.sides):
+            if side in self.symmetry.permutable:
+                self.places[side].append((len(self.terms), axis))
+        self.terms.append(term)
+
+    def factors(self) -> list[str]:
+        """Factors that this objective can tell anything about."""
+        return [
+            f.name
+            for f in self.symmetry.factors
+            if self.places[f.name] or (f.signs and self._sign_terms(f.name))
+        ]
+
+    def quadratic(self) -> set[str]:
+        """Factors that are two sides of one block, along which the objective is not linear."""
+        return {side for term in self.terms for side in term.sides if term.sides.count(side) > 1}
+
+    def exact(self) -> bool:
+        """Whether every term has one movable side only, so that one visit is the optimum."""
+        return all(
+            sum(side in self.symmetry.permutable for side in term.sides) <= 1
+            and len({w.factor for w in term.block.signs}) <= 1
+            for term in self.terms
+        )
+
+    def neighbours(self, name: str) -> set[str]:
+        """Factors whose gains change when this one moves."""
+        found: set[str] = set()
+        for term in self.terms:
+            involved = set(term.sides) | {w.factor for w in term.block.signs}
+            if name in involved:
+                found |= involved
+        return found
+
+    def _sign_terms(self, name: str) -> list[int]:
+        return [
+            number
+            for number, term in enumerate(self.terms)
+            if term.signed and any(w.factor == name for w in term.block.signs)
+        ]
+
+    def objective(self, state: State) -> float:
+        return float(
+            sum(
+                np.sum(term.reference * self._moved(term, state), dtype=np.float64)
+                for term in self.terms
+            )
+        )
+
+    def gains(self, name: str, state: State) -> Gains:
+        """Gain of unit i of the reference against unit j, [parents.., i, j], by sign signature."""
+        found: Gains = {}
+        for number, axis in self.places[name]:
+            signature = self._signature(self.terms[number], name, axis)
+            product = self.product(number, axis, state)
+            found[signature] = found[signature] + product if signature in found else product
+        return found
+
+    def partial_gains(
+        self, name: str, state: State, known: set[str]
+    ) -> Gains:
+        """Like `gains`, from terms whose other movable sides are all in `known`."""
+        found: Gains = {}
+        for number, axis in self.places[name]:
+            term = self.terms[number]
+            others = {side for side in term.sides if side in self.symmetry.permutable} - {name}
+            if others <= known:
+                signature = self._signature(term, name, axis)
+                product = self.product(number, axis, state)
+                found[signature] = found[signature] + product if signature in found else product
+        return found
+
+    def outer_gains(self, name: str, state: State) -> Gains:
+        """Like `gains` for a factor with parents, for every pair of parents: [p, q, i, j]."""
+        found: Gains = {}
+        parents = self.symmetry.parents[name]
+        for number, axis in self.places[name]:
+            term = self.terms[number]
+            signature = self._signature(term, name, axis)
+            at = [term.sides.index(parent) for parent in parents]
+            product = self.outer_product(number, axis, at, state)
+            found[signature] = found[signature] + product if signature in found else product
+        return found
+
+    def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
+        """One term's products for every pair of parents, [p, q, i, j]."""
+        term = self.terms[number]
+        a = _front(term.reference, at, axis)
+        b = _front(self._moved(term, state, skip={axis, *at}), at, axis)
+        return np.einsum("pir,qjr->pqij", a, b, optimize=True)
+
+    def own_gains(self, name: str, state: State) -> np.ndarray:
+        """Gains [n, n] of a parent from terms that none of its children are a side of."""
+        children = {k for k, up in self.symmetry.parents.items() if name in up}
+        n = self.symmetry.sizes[name]
+        total = np.zeros((*self._copies(name), n, n), np.float32)
+        for number, axis in self.places[name]:
+            if not children & set(self.terms[number].sides):
+                total = total + self.product(number, axis, state)
+        return total
+
+    def sign_gains(self, name: str, state: State) -> Gains:
+        """For a factor that cannot be permuted: products per index, by sign signature."""
+        found: Gains = {}
+        for number in self._sign_terms(name):
+            term = self.terms[number]
+            own = [w for w in term.block.signs if w.factor == name]
+            for places in dict.fromkeys(w.places for w in own):
+                product = term.reference * self._moved(term, state, without=(name, places))
+                rest = tuple(axis for axis in range(product.ndim) if axis not in places)
+                product = product.sum(axis=rest).transpose(np.argsort(np.argsort(places)))
+                signature = frozenset(w.generator for w in own if w.places == places)
+                found[signature] = found[signature] + product if signature in found else product
+        return found
+
+    def best_signs_held(self, name: str, state: State) -> np.ndarray:
+        """The signs of a factor that gain most at the present permutations, [index.., m]."""
+        gains = self.sign_gains(name, state)
+        if not gains:
+            return state.signs[name]
+        return best_signs(gains, self.symmetry.factor(name).signs)[1]
+
+    def _copies(self, name: str) -> tuple[int, ...]:
+        return tuple(self.symmetry.sizes[parent] for parent in self.symmetry.parents[name])
+
+    def _signature(self, term: Term, name: str, axis: int) -> Signature:
+        if not term.signed:
+            return frozenset()
+        return frozenset(
+            w.generator for w in term.block.signs if w.factor == name and w.places[-1] == axis
+        )
+
+    def product(self, number: int, axis: int, state: State) -> np.ndarray:
+        """The part of a factor's gains that one term gives, [parents.., i, j]."""
+        term = self.terms[number]
+        other = self._only_other_side(term, axis)
+        if other is not None:
+            return self._kept_product(number, axis, other, state)
+        name = term.sides[axis]
+        at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
+        a = _front(term.reference, at, axis)
+        b = _front(self._moved(term, state, skip={axis}), at, axis)
+        product = np.matmul(a, b.transpose(0, 2, 1))
+        return product.reshape(*self._copies(name), *product.shape[1:])
+
+    def _only_other_side(self, term: Term, axis: int) -> int | None:
+        """The one other side that moves, where a product can be kept; None else."""
+        if self.symmetry.parents[term.sides[axis]]:
+            return None
+        others = [
+            i for i, side in enumerate(term.sides) if i != axis and side in self.symmetry.permutable
+        ]
+        own = term.sides[axis]
+        if len(others) != 1 or term.sides[others[0]] == own:
+            return None
+        if self.symmetry.parents[term.sides[others[0]]]:
+            return None
+        allowed = {own, term.sides[others[0]]}
+        if term.signed and any(w.factor not in allowed for w in term.block.signs):
+            return None
+        return others[0]
+
+    def _kept_product(self, number: int, axis: int, other: int, state: State) -> np.ndarray:
+        term = self.terms[number]
+        name = term.sides[other]
+        permutation = state.permutations[name]
+        signs = self._side_signs(term, name, other, state)
+        kept = self._kept.get((number, axis))
+        a = _two_sided(term.reference, axis, other)
+        b = _two_sided(term.moving, axis, other)
+        if kept is not None:
+            moved = kept.permutation != permutation
+            if signs is not None and kept.signs is not None:
+                moved |= kept.signs != signs
+            changed = np.flatnonzero(moved)
+            if not len(changed):
+                return kept.product
+            if len(changed) < len(permutation) // 2:
+                new = _take(b, permutation, signs, changed)
+                new = new - _take(b, kept.permutation, kept.signs, changed)
+                product = kept.product + _flat(a[:, changed]) @ _flat(new).T
+                self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
+                return product
+        whole = np.arange(len(permutation))
+        product = _flat(a) @ _flat(_take(b, permutation, signs, whole)).T
+        self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
+        return product
+
+    def _side_signs(self, term: Term, name: str, axis: int, state: State) -> np.ndarray | None:
+        signature = self._signature(term, name, axis)
+        if not signature:
+            return None
+        return np.prod(state.signs[name][..., sorted(signature)], axis=-1)
+
+    def _moved(
+        self,
+        term: Term,
+        state: State,
+        skip: set[int] | frozenset[int] = frozenset(),
+        without: tuple[str, tuple[int, ...]] | None = None,
+    ) -> np.ndarray:
+        """The moving block under the state, but for the sides in `skip` and the signs `without`."""
+        moved = term.moving
+        parents = self.symmetry.parents
+        order = sorted(range(len(term.sides)), key=lambda i: len(parents[term.sides[i]]))
+        for axis in order:
+            name = term.sides[axis]
+            if axis in skip or name not in state.permutations:
+                continue
+            permutation = state.permutations[name]
+            if permutation.ndim == 1:
+                moved = np.take(moved, permutation, axis=axis)
+            else:
+                places = [*(term.sides.index(p) for p in parents[name]), axis]
+                moved = np.take_along_axis(moved, _spread(permutation, places, moved.ndim), axis)
+        if term.signed:
+            for w in term.block.signs:
+                if (w.factor, w.places) == without or (w.places and w.places[-1] in skip):
+                    continue
+                sign = _spread(state.signs[w.factor][..., w.generator], w.places, moved.ndim)
+                moved = moved * sign.astype(moved.dtype)
+        return moved
+
+
+def _take(
+    b: np.ndarray, permutation: np.ndarray, signs: np.ndarray | None, at: np.ndarray
+) -> np.ndarray:
+    taken = b[:, permutation[at]]
+    return taken if signs is None else taken * signs[at][None, :, None].astype(b.dtype)
+
+
+def _two_sided(array: np.ndarray, axis: int, other: int) -> np.ndarray:
+    moved = np.moveaxis(array, (axis, other), (0, 1))
+    return moved.reshape(*moved.shape[:2], -1)
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(array.shape[0], -1)
+
+
+def _front(array: np.ndarray, parents: list[int], axis: int) -> np.ndarray:
+    """[parents flattened, units, everything else]."""
+    moved = np.moveaxis(array, [*parents, axis], range(len(parents) + 1))
+    copies = math.prod(moved.shape[: len(parents)])
+    return moved.reshape(copies, array.shape[axis], -1)
+
+
+def _spread(values: np.ndarray, places: list[int] | tuple[int, ...], ndim: int) -> np.ndarray:
+    order = np.argsort(places)
+    shape = [1] * ndim
+    for i in places:
+        shape[i] = -1
+    laid = values.transpose(order)
+    return laid.reshape([n if s == -1 else 1 for s, n in _sizes(shape, laid.shape)])
+
+
+def _sizes(shape: list[int], sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    following = iter(sizes)
+    return [(s, next(following) if s == -1 else 1) for s in shape]

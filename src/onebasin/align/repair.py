@@ -1,0 +1,165 @@
+"""REPAIR: giving the units of a merged network the statistics that its ends had.
+
+Averaging two networks shrinks the variance of their units' inputs. Rescaling undoes that; it
+changes the function, so the raw network is always returned beside the repaired one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.align.paths import line
+from onebasin.align.stream import Batches
+from onebasin.posterior import trees
+from onebasin.symmetry import Site
+
+
+class UnitStatistics(NamedTuple):
+    """Mean and standard deviation of each unit of a layer over the data, (unit,)."""
+
+    mean: Any
+    std: Any
+
+
+class Incoming(NamedTuple):
+    """The parameters that make a layer's preactivation: `x @ kernel + bias`.
+
+    Attributes:
+        weights: Parameters and the axis that runs along the layer's units.
+        bias: The parameter that is added to each unit, if there is one.
+    """
+
+    weights: tuple[Site, ...]
+    bias: Site | None = None
+
+
+class Repaired(NamedTuple):
+    """A merged network before and after.
+
+    Attributes:
+        raw: The parameters as they were given.
+        repaired: The parameters after; another function.
+        scales: By which factor each unit's preactivation was multiplied, by layer.
+        shifts: What was then added to it, by layer.
+    """
+
+    raw: Any
+    repaired: Any
+    scales: dict[str, jax.Array]
+    shifts: dict[str, jax.Array]
+
+
+StatisticsFn = Callable[[Any, Any], Mapping[str, UnitStatistics]]
+
+
+def repair(
+    statistics_fn: StatisticsFn,
+    merged: Any,
+    a: Any,
+    b: Any,
+    inputs: Any,
+    layers: Mapping[str, Incoming],
+    t: Any = 0.5,
+    *,
+    shift: bool = False,
+) -> Repaired:
+    """Rescales each unit of a merged network to the statistics of its ends (jordan2023repair).
+
+    A unit with preactivation h, mean m and standard deviation s in the merged network gets
+    h' = (s* / s) h with s* = (1 - t) s_a + t s_b; with `shift`, also h' + m* - (s* / s) m with
+    m* = (1 - t) m_a + t m_b. Layers are taken in the order given, each on top of those before it,
+    so that a repaired layer sees repaired inputs. A unit that never varies is left alone.
+
+    Args:
+        statistics_fn: `statistics_fn(params, inputs)` gives the statistics of every layer's
+            preactivations; `unit_statistics` makes one from a function that captures them.
+        merged: The parameters to repair.
+        a: The end at t = 0, aligned.
+        b: The end at t = 1, aligned.
+        inputs: Training inputs.
+        layers: Where each layer's preactivation is made, in forward order.
+        t: Where between the ends the merged network stands.
+        shift: Also match means. Rescaling alone is better on plain networks.
+
+    Returns:
+        The raw and the repaired parameters, scales and shifts.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from onebasin.align.repair import Incoming, repair, unit_statistics
+        >>> from onebasin.symmetry import Site
+        >>> statistics_fn = unit_statistics(lambda params, x: {"layer": x @ params["w"]})
+        >>> a, b = {"w": jnp.array([[1.0], [0.0]])}, {"w": jnp.array([[0.0], [1.0]])}
+        >>> inputs = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+        >>> layers = {"layer": Incoming((Site("w", 1),))}
+        >>> half = {"w": jnp.array([[0.5], [0.5]])}
+        >>> found = repair(statistics_fn, half, a, b, inputs, layers)
+        >>> [round(float(x), 3) for x in found.repaired["w"][:, 0]]
+        [0.707, 0.707]
+    """
+    ends = statistics_fn(a, inputs), statistics_fn(b, inputs)
+    for name in layers:
+        if name not in ends[0]:
+            known = ", ".join(map(repr, ends[0])) or "none"
+            raise ValueError(f"statistics_fn gives no layer {name!r}; it gives {known}")
+    params, scales, shifts = merged, {}, {}
+    for name, incoming in layers.items():
+        now = statistics_fn(params, inputs)[name]
+        goal = line(UnitStatistics(*ends[0][name]), UnitStatistics(*ends[1][name]), t)
+        varies = now.std > 0
+        scale = jnp.where(varies, goal.std / jnp.where(varies, now.std, 1), 1)
+        scales[name] = scale
+        shifts[name] = goal.mean - scale * now.mean if shift else jnp.zeros_like(scale)
+        params = _adjusted(params, name, incoming, scale, shifts[name] if shift else None)
+    return Repaired(merged, params, scales, shifts)
+
+
+def unit_statistics(
+    capture_fn: Callable[[Any, Any], Mapping[str, jax.Array]], batch_size: int = 1000
+) -> StatisticsFn:
+    """A statistics function, streamed over batches, from one that captures preactivations.
+
+    Args:
+        capture_fn: `capture_fn(params, inputs)` gives the preactivations of each layer by name,
+            (..., unit): units on the last axis, examples and places on the others.
+        batch_size: Examples per pass.
+    """
+
+    @jax.jit
+    def run(params: Any, batches: Batches) -> dict[str, UnitStatistics]:
+        found = batches.moments(lambda inputs: dict(capture_fn(params, inputs)))
+        return {name: UnitStatistics(m.mean, jnp.sqrt(m.variance)) for name, m in found.items()}
+
+    return lambda params, inputs: run(params, Batches.of(inputs, batch_size))
+
+
+def _adjusted(params: Any, name: str, incoming: Incoming, scale: Any, shift: Any) -> Any:
+    if shift is not None and incoming.bias is None:
+        raise ValueError(
+            f"layer {name!r} has no bias to shift; leave shift=False, which only rescales"
+        )
+    found = trees.named_leaves(params)
+    places = {path: number for number, (path, _) in enumerate(found)}
+    leaves = [leaf for _, leaf in found]
+    bias = () if incoming.bias is None else (incoming.bias,)
+    for site in (*incoming.weights, *bias):
+        number = places.get(site.path)
+        if number is None:
+            raise ValueError(f"layer {name!r} has no parameter {site.path!r} in this network")
+        leaf = leaves[number]
+        if site.axis is None or np.shape(leaf)[site.axis : site.axis + 1] != scale.shape:
+            raise ValueError(
+                f"layer {name!r} has {scale.size} units, and parameter {site.path!r} of shape "
+                f"{np.shape(leaf)} has not so many along axis {site.axis}; name the axis of units"
+            )
+        shape = [-1 if axis == site.axis else 1 for axis in range(np.ndim(leaf))]
+        leaf = leaf * scale.reshape(shape).astype(leaf.dtype)
+        if shift is not None and site is incoming.bias:
+            leaf = leaf + shift.reshape(shape).astype(leaf.dtype)
+        leaves[number] = leaf
+    return jax.tree.unflatten(jax.tree.structure(params), leaves)

@@ -1,0 +1,222 @@
+"""Posterior samples: stacked parameters, and where each came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.posterior import trees
+
+
+@trees.pytree
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """Samples of a posterior, stacked: every leaf of `params` has shape (draw, ...).
+
+    Leaves stay what they are (a NumPy array that is mapped from disk is not read until used).
+    `draws[3]` is one parameter tree; `draws[:10]` and `draws[indices]` are `Draws`.
+
+    Args:
+        params: Stacked parameters, any pytree.
+        mode: Integers (draw,): the chain, run or component that each draw came from; 0 by default.
+        log_density: Log density of each draw under the distribution it was drawn from, up to a
+            constant, (draw,), if known.
+        statistics: Anything else that is known of each draw (acceptance rate, energy, ...): a
+            pytree whose leaves have shape (draw, ...).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from onebasin.posterior import Draws
+        >>> draws = Draws({"w": jnp.arange(6.0).reshape(3, 2)}, mode=jnp.array([0, 0, 1]))
+        >>> draws
+        Draws(3 draws of 2 weights, 2 modes)
+        >>> draws.mean()["w"].tolist()
+        [2.0, 3.0]
+        >>> draws.of_mode(1)[0]["w"].tolist()
+        [4.0, 5.0]
+    """
+
+    params: Any
+    mode: Any = None
+    log_density: Any = None
+    statistics: Any = None
+
+    def __post_init__(self) -> None:
+        leaves = trees.named_leaves(self.params)
+        if not leaves:
+            raise ValueError("params has no leaves, expected a pytree of arrays (draw, ...)")
+        count, first = None, ""
+        for path, leaf in leaves:
+            if not np.shape(leaf):
+                raise ValueError(
+                    f"leaf {path!r} is a scalar, expected a leading axis of draws; stack single "
+                    "networks with Draws.stack"
+                )
+            if count is None:
+                count, first = np.shape(leaf)[0], path
+            elif np.shape(leaf)[0] != count:
+                raise ValueError(
+                    f"leaf {path!r} has {np.shape(leaf)[0]} draws, expected {count} as {first!r} "
+                    "has; the first axis of every leaf is the draw"
+                )
+        if not count:
+            raise ValueError("there are no draws: the first axis of every leaf has size 0")
+        if self.mode is None:
+            object.__setattr__(self, "mode", jnp.zeros(count, jnp.int32))
+        for name in ("mode", "log_density"):
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != (count,):
+                raise ValueError(
+                    f"{name} has shape {np.shape(value)}, expected ({count},): one per draw"
+                )
+        if not jax.dtypes.issubdtype(jnp.result_type(self.mode), np.integer):
+            raise ValueError(
+                f"mode is {jnp.result_type(self.mode)}, expected integers: the number of the chain "
+                "or run that each draw came from"
+            )
+        for path, leaf in trees.named_leaves(self.statistics):
+            if np.shape(leaf)[:1] != (count,):
+                raise ValueError(
+                    f"statistic {path!r} has shape {np.shape(leaf)}, expected ({count}, ...): one "
+                    "per draw"
+                )
+
+    @classmethod
+    def stack(
+        cls,
+        params: Sequence[Any],
+        mode: Any = None,
+        log_density: Any = None,
+        statistics: Any = None,
+    ) -> Draws:
+        """Stacks single networks.
+
+        Args:
+            params: Parameter trees of one model.
+            mode: Which run each came from; by default all are of mode 0.
+            log_density: Log density of each, if known.
+            statistics: Stacked statistics, if any.
+        """
+        networks = list(params)
+        if not networks:
+            raise ValueError("there are no networks to stack; pass at least one parameter tree")
+        for number, other in enumerate(networks[1:], 1):
+            trees.check_same(networks[0], other, "network 0", f"network {number}")
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *networks)
+        return cls(stacked, mode, log_density, statistics)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Draws], *, renumber: bool = False) -> Draws:
+        """Puts several populations one after the other.
+
+        Log densities and statistics are kept where every part has them.
+
+        Args:
+            parts: Populations of one model.
+            renumber: Give each part mode numbers of its own. Without it equal numbers stay equal:
+                right for pieces of the same chains, wrong for separate runs.
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("there are no populations to concatenate; pass at least one Draws")
+        for number, other in enumerate(parts[1:], 1):
+            trees.check_same(parts[0][0], other[0], "population 0", f"population {number}")
+        modes = [part.mode for part in parts]
+        if renumber:
+            start, modes = 0, []
+            for part in parts:
+                numbers, inverse = np.unique(np.asarray(part.mode), return_inverse=True)
+                modes.append(jnp.asarray(inverse + start, jnp.int32))
+                start += len(numbers)
+
+        def join(values: list[Any]) -> Any:
+            if any(value is None for value in values):
+                return None
+            return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *values)
+
+        statistics = [part.statistics for part in parts]
+        if len({jax.tree.structure(value) for value in statistics}) > 1:
+            statistics = [None]
+        return cls(
+            join([part.params for part in parts]),
+            join(modes),
+            join([part.log_density for part in parts]),
+            join(statistics),
+        )
+
+    @property
+    def num_draws(self) -> int:
+        """Number of draws."""
+        return int(np.shape(jax.tree.leaves(self.params)[0])[0])
+
+    @property
+    def modes(self) -> tuple[int, ...]:
+        """The modes that occur, in increasing order."""
+        return tuple(np.unique(np.asarray(self.mode)).tolist())
+
+    def __len__(self) -> int:
+        return self.num_draws
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(self.num_draws))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int | np.integer) and not -len(self) <= index < len(self):
+            raise IndexError(f"there is no draw {index}: there are {len(self)}")
+        if isinstance(index, list | tuple):
+            index = np.asarray(index)
+        if not isinstance(index, slice) and np.ndim(index) == 0:
+            return _take(self.params, index)
+        return Draws(*(_take(getattr(self, f.name), index) for f in dataclasses.fields(self)))
+
+    def of_mode(self, mode: int) -> Draws:
+        """The draws of one chain or run."""
+        (where,) = np.nonzero(np.asarray(self.mode) == mode)
+        if not len(where):
+            raise ValueError(f"there are no draws of mode {mode}; there are modes {self.modes}")
+        return self[where]
+
+    def mean(self) -> Any:
+        """The mean of every weight; counters and other integers are those of the first draw."""
+        return _mean(self.params)
+
+    def std(self) -> Any:
+        """The standard deviation of every weight, with divisor n - 1."""
+        if self.num_draws < 2:
+            raise ValueError("one draw has no spread; draw at least two, or use its weights alone")
+        return _std(self.params)
+
+    def check_finite(self) -> Draws:
+        """These draws, after checking that no leaf holds NaN or infinity."""
+        trees.check_finite(self.params, "the draws")
+        return self
+
+    def __repr__(self) -> str:
+        weights = trees.num_weights(self.params) // self.num_draws
+        several = "draw" if self.num_draws == 1 else "draws"
+        text = f"{self.num_draws:,} {several} of {weights:,} weights"
+        if isinstance(self.mode, jax.core.Tracer):
+            return f"Draws({text})"
+        return f"Draws({text}, {len(self.modes)} mode{'s' * (len(self.modes) != 1)})"
+
+
+def _take(tree: Any, index: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@jax.jit
+def _mean(params: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.mean(x, axis=0) if trees.is_float(x) else x[0], params)
+
+
+@jax.jit
+def _std(params: Any) -> Any:
+    return jax.tree.map(
+        lambda x: jnp.std(x, axis=0, ddof=1) if trees.is_float(x) else jnp.zeros(x.shape[1:]),
+        params,
+    )

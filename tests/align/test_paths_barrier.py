@@ -1,0 +1,177 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from onebasin.align.barrier import barrier
+from onebasin.align.predictive import best_temperature, losses, marginal_loss, nll
+from onebasin.posterior import Gaussian, Mixture
+
+
+def well(w):
+    return jnp.sum((w**2 - 1) ** 2)
+
+
+def linear(params, x):
+    return x @ params["w"]
+
+
+def classes(n=7, seed=0):
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(rng.normal(size=(n, 2)), "f"), jnp.asarray(rng.integers(0, 3, n))
+
+
+def weights(seed):
+    return {"w": jnp.asarray(np.random.default_rng(seed).normal(size=(2, 3)), "f")}
+
+
+def test_height_above_the_chord_of_a_known_curve():
+    """On the line from 1 to -2 the loss is ((1 - 3t)^2 - 1)^2, the chord 9 t."""
+    found = barrier(well, jnp.ones(1), jnp.full(1, -2.0), points=31)
+    t = np.linspace(0, 1, 31)
+    np.testing.assert_allclose(found.t, t, rtol=1e-6)
+    np.testing.assert_allclose(found.curve, ((1 - 3 * t) ** 2 - 1) ** 2, atol=1e-5)
+    np.testing.assert_allclose(found.reference, 9 * t, atol=1e-5)
+    expected = np.max(((1 - 3 * t) ** 2 - 1) ** 2 - 9 * t)
+    np.testing.assert_allclose(found.height, expected, atol=1e-5)
+
+
+def test_a_convex_loss_has_no_barrier():
+    assert barrier(jnp.sum, jnp.ones(1), jnp.zeros(1)).height == 0
+
+
+def test_several_losses_at_once_and_as_text():
+    found = barrier(lambda w: {"one": well(w), "two": 2 * well(w)}, jnp.ones(1), -jnp.ones(1))
+    assert (found.height["one"], found.height["two"]) == (1, 2)
+    assert str(found).splitlines()[2].split() == ["two", "0", "0", "2", "2"]
+
+
+def test_expected_loss_of_gaussians():
+    """E (w - 1)^2 = (m - 1)^2 + s^2."""
+    a, b = Gaussian(jnp.zeros(1), 1.0), Gaussian(jnp.ones(1) * 2, 3.0)
+    found = barrier(lambda w: jnp.sum((w - 1) ** 2), a, b, points=3, num_samples=4000)
+    np.testing.assert_allclose(found.curve, [2, 4, 10], rtol=0.15)
+    mixture = barrier(lambda w: jnp.sum((w - 1) ** 2), a, b, 3, "mixture", num_samples=50)
+    assert float(mixture.height) < 1e-5
+
+
+def test_random_numbers_are_common_to_all_points():
+    q = Gaussian(jnp.ones(3), 0.5)
+    found = barrier(well, q, q, num_samples=3, key=jax.random.key(7))
+    np.testing.assert_allclose(found.curve, found.curve[0], rtol=1e-5)
+    other = barrier(well, q, q, num_samples=3, key=jax.random.key(8))
+    assert abs(float(other.curve[0] - found.curve[0])) > 1e-3
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+def test_losses_are_those_of_all_examples(batch_size):
+    train, test = classes(), classes(4, seed=1)
+    loss = losses(linear, train, test, batch_size=batch_size)
+    found = loss(weights(0))
+    for name, (x, y) in (("train", train), ("test", test)):
+        log_probs = jax.nn.log_softmax(linear(weights(0), x))
+        np.testing.assert_allclose(
+            found[f"{name} loss"], -np.mean(np.asarray(log_probs)[np.arange(len(y)), y]), rtol=1e-5
+        )
+        assert found[f"{name} error"] == np.float32(np.mean(np.argmax(log_probs, -1) != y))
+
+
+def test_marginal_loss_is_that_of_the_mean_probability():
+    x, y = classes()
+    q, key = Gaussian(weights(0), 0.7), jax.random.key(3)
+    found = marginal_loss(linear, x, y, num_samples=5, batch_size=3)(q, key)
+    draws = q.sample(jax.random.clone(key), 5)
+    probs = jnp.mean(jax.nn.softmax(jax.vmap(linear, (0, None))(draws.params, x)), axis=0)
+    np.testing.assert_allclose(
+        found["loss"], -jnp.mean(jnp.log(probs[jnp.arange(len(y)), y])), rtol=1e-5
+    )
+    assert found["error"] == np.float32(np.mean(np.argmax(probs, -1) != y))
+
+
+def test_marginal_loss_of_a_mixture_mixes_probabilities():
+    x, y = classes()
+    a, b = Gaussian(weights(0), 0.1), Gaussian(weights(1), 0.1)
+    loss = marginal_loss(linear, x, y, num_samples=4)
+    parts = [jnp.exp(loss.log_predictive(q)[""]) for q in (a, b)]
+    expected = -jnp.mean(jnp.log(0.2 * parts[0] + 0.8 * parts[1])[jnp.arange(len(y)), y])
+    np.testing.assert_allclose(loss(Mixture([a, b], [0.2, 0.8]))["loss"], expected, rtol=1e-5)
+
+
+def test_barrier_of_the_marginal_loss_has_its_ends():
+    train, test = classes(), classes(4, seed=1)
+    loss = losses(linear, train, test, num_samples=4)
+    a, b = Gaussian(weights(0), 0.1), Gaussian(weights(1), 0.3)
+    found = barrier(loss, a, b, points=3, path="unit-norm-independent")
+    assert set(found.curve) == {"train loss", "train error", "test loss", "test error"}
+    np.testing.assert_allclose(found.curve["test loss"][-1], loss(b)["test loss"], rtol=1e-4)
+    fewer = barrier(loss, a, b, points=3, num_samples=1)
+    assert fewer.curve["test loss"][0] != found.curve["test loss"][0]
+
+
+def test_the_best_temperature_is_that_of_scipy():
+    rng = np.random.default_rng(0)
+    logits, labels = jnp.asarray(3 * rng.normal(size=(200, 3)), "f"), rng.integers(0, 3, 200)
+    labels[:100] = np.argmax(logits[:100], axis=-1)
+    known = jnp.asarray(labels)
+    best = minimize_scalar(
+        lambda t: float(nll(logits / jnp.exp(t), known)), bounds=(-3, 3), method="bounded"
+    )
+    np.testing.assert_allclose(best_temperature(logits, known), np.exp(best.x), rtol=1e-2)
+
+
+def test_calibration_is_reported_beside_the_raw_curve():
+    x, y = classes(40)
+    sure = {"w": 30 * weights(0)["w"]}
+    loss = losses(linear, (x, y), (x, y))
+    raw = barrier(loss, sure, weights(1), points=3)
+    found = barrier(loss, sure, weights(1), points=3, calibrate=True)
+    np.testing.assert_allclose(found.curve["test loss"], raw.curve["test loss"], rtol=1e-5)
+    assert raw.calibrated is None
+    assert found.calibrated is not None
+    assert found.temperature is not None
+    assert found.temperature.shape == (3,)
+    assert np.all(found.calibrated.curve["train loss"] <= raw.curve["train loss"] + 1e-4)
+    assert float(found.temperature[0]) > 5
+    assert "test loss calibrated" in str(found)
+
+
+def test_one_compilation_serves_all_points_and_calls():
+    traced = []
+
+    def loss(w):
+        traced.append(1)
+        return well(w)
+
+    for shift in (0.0, 1.0):
+        barrier(loss, jnp.ones(1) + shift, -jnp.ones(1), points=4)
+    assert len(traced) == 1
+
+
+def test_barrier_can_itself_be_compiled():
+    height = jax.jit(lambda a, b: barrier(well, a, b).height)(jnp.ones(1), -jnp.ones(1))
+    assert height == 1
+
+
+X, Y = classes()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: barrier(well, jnp.ones(1), jnp.ones(1), points=1), "points=1"),
+        (lambda: barrier(lambda w: w, jnp.ones(2), jnp.ones(2)), r"array of shape \(2,\)"),
+        (lambda: barrier(well, jnp.ones(1), jnp.ones(1), calibrate=True), "needs logits"),
+        (lambda: barrier(well, jnp.ones(1), jnp.ones(1), num_samples=0), "num_samples=0"),
+        (lambda: losses(linear, X), "expected a pair"),
+        (lambda: losses(linear, (X, Y * 1.0)), "type float32, expected integer classes"),
+        (lambda: losses(linear, (X, Y[:3])), r"labels of shape \(3,\)"),
+        (lambda: losses(linear, (X, Y), num_samples=0), "num_samples=0"),
+        (lambda: losses(linear, (X, Y), batch_size=0), "batches of 0"),
+        (lambda: losses(linear, (jnp.ones((0, 2)), Y[:0])), "got 0 examples"),
+        (lambda: losses(linear, ((X, X[:2]), Y)), "expected one number of examples"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,167 @@
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from onebasin.align.barrier import barrier
+from onebasin.align.batch_norm import reset_batch_norm
+from onebasin.align.paths import interpolate
+from onebasin.align.repair import Incoming, repair, unit_statistics
+from onebasin.symmetry import Site
+
+LAYERS = {
+    "first": Incoming((Site("first/w", 1),), Site("first/b", 0)),
+    "second": Incoming((Site("second/w", 1),), Site("second/b", 0)),
+}
+
+
+def capture(params, x):
+    first = x @ params["first"]["w"] + params["first"]["b"]
+    second = jax.nn.relu(first) @ params["second"]["w"] + params["second"]["b"]
+    return {"first": first, "second": second}
+
+
+def network(seed):
+    rng = np.random.default_rng(seed)
+
+    def layer(inputs, units):
+        return {"w": jnp.asarray(rng.normal(size=(inputs, units)), "f"), "b": jnp.ones(units)}
+
+    return {"first": layer(3, 5), "second": layer(5, 4)}
+
+
+A, B = network(0), network(1)
+INPUTS = jnp.asarray(np.random.default_rng(2).normal(size=(101, 3)), "f")
+STATISTICS = unit_statistics(capture, batch_size=10)
+
+
+def test_streamed_statistics_are_those_of_all_examples():
+    found = STATISTICS(A, INPUTS)
+    for name, values in capture(A, INPUTS).items():
+        np.testing.assert_allclose(found[name].mean, values.mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[name].std, values.std(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("t", [0.5, 0.2])
+def test_units_get_the_statistics_between_those_of_the_ends(shift, t):
+    merged = interpolate(A, B, t)
+    found = repair(STATISTICS, merged, A, B, INPUTS, LAYERS, t, shift=shift)
+    after, ends = STATISTICS(found.repaired, INPUTS), (STATISTICS(A, INPUTS), STATISTICS(B, INPUTS))
+    for name in LAYERS:
+        goal = interpolate(ends[0][name], ends[1][name], t)
+        np.testing.assert_allclose(after[name].std, goal.std, rtol=1e-4)
+        if shift:
+            np.testing.assert_allclose(after[name].mean, goal.mean, rtol=1e-3, atol=1e-4)
+        else:
+            assert not np.any(found.shifts[name])
+    assert found.raw is merged
+
+
+def test_an_end_needs_no_repair():
+    found = repair(STATISTICS, A, A, B, INPUTS, LAYERS, 0.0, shift=True)
+    for name in LAYERS:
+        np.testing.assert_allclose(found.scales[name], 1, rtol=1e-5)
+        np.testing.assert_allclose(found.shifts[name], 0, atol=1e-5)
+
+
+def test_dead_units_are_left_alone():
+    dead = jax.tree.map(lambda x: x, A)
+    dead["first"] = {"w": A["first"]["w"].at[:, 2].set(0), "b": A["first"]["b"]}
+    found = repair(STATISTICS, dead, A, B, INPUTS, LAYERS)
+    assert found.scales["first"][2] == 1
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found.repaired))
+
+
+def test_repair_along_a_path():
+    def path(a, b, t):
+        return repair(STATISTICS, interpolate(a, b, t), a, b, INPUTS, LAYERS, t).repaired
+
+    def spread(params):
+        return jnp.mean(jnp.std(capture(params, INPUTS)["second"], axis=0))
+
+    raw, repaired = barrier(spread, A, B, 5), barrier(spread, A, B, 5, path)
+    assert raw.curve[2] < 0.9 * raw.reference[2]
+    np.testing.assert_allclose(repaired.curve, repaired.reference, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shift", "message"),
+    [
+        ({"third": LAYERS["first"]}, False, "gives no layer 'third'; it gives 'first', 'second'"),
+        ({"first": Incoming((Site("first/w", 1),))}, True, "'first' has no bias to shift"),
+        ({"first": Incoming((Site("gone", 1),))}, False, "no parameter 'gone'"),
+        ({"first": Incoming((Site("first/w", 0),))}, False, r"has 5 units, .*shape \(3, 5\)"),
+    ],
+)
+def test_bad_layers_are_named(layers, shift, message):
+    with pytest.raises(ValueError, match=message):
+        repair(STATISTICS, A, A, B, INPUTS, layers, shift=shift)
+
+
+class Normed(nn.Module):
+    """Two BatchNorm layers, one of them along an inner axis; statistics are captured on demand."""
+
+    train: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(3, (2, 2))(x)
+        self.sow("intermediates", "into_outer", x)
+        x = nn.relu(nn.BatchNorm(use_running_average=not self.train, name="outer")(x))
+        x = nn.Dense(4)(x)
+        self.sow("intermediates", "into_inner", x)
+        norm = nn.BatchNorm(use_running_average=not self.train, axis=1, name="inner")
+        return nn.Dense(2)(norm(x).mean(axis=(1, 2)))
+
+
+IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(25, 4, 4, 2)), "f")
+
+
+def apply_normed(params, x):
+    return Normed().apply(params, x)
+
+
+@pytest.fixture(scope="module")
+def merged():
+    ends = [dict(Normed().init(jax.random.key(seed), IMAGES[:1])) for seed in (0, 1)]
+    return interpolate(ends[0], ends[1], 0.5)
+
+
+@pytest.mark.parametrize("batch_size", [10, 25])
+def test_batch_norm_statistics_become_those_of_the_data(merged, batch_size):
+    found = reset_batch_norm(apply_normed, merged, IMAGES, batch_size=batch_size)
+    _, sown = Normed().apply(found.repaired, IMAGES, mutable=["intermediates"])
+    axes = {"outer": (0, 1, 2), "inner": (0, 2, 3)}
+    for name in axes:
+        (values,) = sown["intermediates"][f"into_{name}"]
+        stored = found.repaired["batch_stats"][name]
+        np.testing.assert_allclose(stored["mean"], values.mean(axes[name]), atol=1e-5)
+        np.testing.assert_allclose(stored["var"], values.var(axes[name]), rtol=1e-4)
+    assert found.raw is merged
+    jax.tree.map(np.testing.assert_array_equal, found.repaired["params"], merged["params"])
+
+
+def test_a_reset_network_computes_what_it_did_in_training_mode(merged):
+    found = reset_batch_norm(apply_normed, merged, IMAGES).repaired
+    trained, _ = Normed(train=True).apply(merged, IMAGES, mutable=["batch_stats"])
+    np.testing.assert_allclose(apply_normed(found, IMAGES), trained, atol=1e-4)
+
+
+def test_a_function_of_the_users_own_can_give_the_statistics(merged):
+    fresh = jax.tree.map(jnp.ones_like, merged["batch_stats"])
+    found = reset_batch_norm(apply_normed, merged, IMAGES, statistics_fn=lambda p, x: fresh)
+    assert found.repaired["batch_stats"]["outer"]["mean"][0] == 1
+    with pytest.raises(ValueError, match="what statistics_fn gives has no leaf 'inner/mean'"):
+        reset_batch_norm(apply_normed, merged, IMAGES, statistics_fn=lambda p, x: {})
+
+
+def test_what_cannot_be_reset_is_said(merged):
+    with pytest.raises(ValueError, match="no 'batch_stats' to reset"):
+        reset_batch_norm(apply_normed, A, IMAGES)
+    unused = {**merged, "batch_stats": {**merged["batch_stats"], "more": {"mean": 1.0, "var": 1.0}}}
+    with pytest.raises(ValueError, match="'batch_stats/more/mean' is not subtracted"):
+        reset_batch_norm(apply_normed, unused, IMAGES)
+    with pytest.raises(ValueError, match="no leaves 'mean' and 'var'"):
+        reset_batch_norm(apply_normed, {"batch_stats": {"x": jnp.ones(1)}}, IMAGES)

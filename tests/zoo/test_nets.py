@@ -1,0 +1,72 @@
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from onebasin import nets
+
+
+def shapes(net: nets.Net, *shape: int) -> Any:
+    return jax.eval_shape(lambda key: net.init(key, jnp.ones(shape)), jax.random.key(0))
+
+
+def size(params: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_optunet_has_392_parameters() -> None:
+    assert size(shapes(nets.optunet(), 1, 28, 28, 1)) == 392
+
+
+def test_resnet20_is_that_of_izmailov() -> None:
+    assert size(shapes(nets.resnet20(), 1, 32, 32, 3)) == 274_042
+
+
+def test_resnet18_is_that_of_torch() -> None:
+    params = shapes(nets.resnet18(), 1, 32, 32, 3)
+    assert set(params) == {"params", "batch_stats"}
+    assert size(params["params"]) == 11_220_132
+
+
+@pytest.mark.parametrize("norm", ["frn", "layer", "group", None])
+def test_params_are_plain_without_running_statistics(norm: str | None) -> None:
+    params = shapes(nets.resnet((1,), norm=norm, width=4), 1, 8, 8, 3)
+    assert set(params) == {"conv", "stage1_block1", "head"} | ({"norm"} if norm else set())
+
+
+def test_grey_images_need_no_channel_axis() -> None:
+    for net in (nets.optunet(), nets.cnn((2,), 3, 4)):
+        images = jax.random.normal(jax.random.key(0), (2, 28, 28))
+        params = net.init(jax.random.key(1), images)
+        outputs = net.apply(params, images)
+        assert (outputs == net.apply(params, images[..., None])).all()
+
+
+def test_mlp_flattens() -> None:
+    net = nets.mlp((5,), 2)
+    inputs = jax.random.normal(jax.random.key(0), (3, 4, 5))
+    params = net.init(jax.random.key(1), inputs)
+    assert (net.apply(params, inputs) == net.apply(params, inputs.reshape(3, 20))).all()
+    assert size(params) == 20 * 5 + 5 + 5 * 2 + 2
+    assert size(shapes(nets.mlp((5,), 2, bias=False), 3, 20)) == 20 * 5 + 5 * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nets.mlp(activation="rulu"), r"activation='rulu'.*'relu', 'leaky_relu'"),
+        (lambda: nets.cnn(activation="swish"), r"activation='swish'.*'silu'"),
+        (lambda: nets.cnn(pool="min"), r"pool='min'.*'max', 'average'"),
+        (lambda: nets.resnet20(norm="instance"), r"norm='instance'.*'frn', 'layer'.*None"),
+        (lambda: nets.resnet18(activation=None), r"activation=None.*'relu'"),  # type: ignore[arg-type]
+        (lambda: nets.mlp(hidden=(5, 0)), r"hidden=\(5, 0\).*positive integers"),
+        (lambda: nets.optunet(outputs=0), r"outputs=0.*a positive integer"),
+        (lambda: shapes(nets.optunet(), 1, 32, 32, 3), r"\(1, 32, 32, 3\).*\(batch, 28, 28, 1\)"),
+        (lambda: shapes(nets.cnn(), 1, 784), r"cnn got inputs of shape \(1, 784\).*reshape"),
+    ],
+)
+def test_bad_arguments(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
