@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,7 +60,7 @@ def test_batches_come_from_data_or_from_a_function():
 
     radii = 2 + 0.01 * np.random.default_rng(0).normal(size=50).astype("f")
     ends = {"w": 2 * A, "n": 1}, {"w": 2 * B, "n": 2}
-    options = {"steps": 400, "learning_rate": 0.03}
+    options: Any = {"steps": 400, "learning_rate": 0.03}
     by_data = bend(loss, *ends, jax.random.key(0), {"r": radii}, batch_size=8, **options)
 
     def batch_fn(key):

@@ -34,7 +34,8 @@ def test_the_corners_are_where_the_networks_are():
 
 
 def test_every_value_is_the_loss_at_its_place():
-    found = plane(lambda p: {"square": square(p)}, *networks(), resolution=(4, 3), margin=0.5)
+    a, b, c = networks()
+    found = plane(lambda p: {"square": square(p)}, a, b, c, resolution=(4, 3), margin=0.5)
     values = found.values["square"]
     assert (found.x.shape, found.y.shape, values.shape) == ((4,), (3,), (3, 4))
     for row in range(3):
@@ -46,8 +47,9 @@ def test_every_value_is_the_loss_at_its_place():
 
 
 def test_losses_on_data_fill_a_plane():
+    a, b, c = networks()
     loss = losses(lambda p, x: x @ p["w"], (jnp.ones((4, 2)), jnp.array([0, 1, 2, 0])))
-    found = plane(loss, *networks(), resolution=2)
+    found = plane(loss, a, b, c, resolution=2)
     assert {name: v.shape for name, v in found.values.items()} == {
         "train loss": (2, 2),
         "train error": (2, 2),

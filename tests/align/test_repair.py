@@ -6,20 +6,25 @@ import pytest
 
 from onebasin.align.barrier import barrier
 from onebasin.align.batch_norm import reset_batch_norm
+from onebasin.align.layers import Incoming, find_layers
 from onebasin.align.paths import interpolate
-from onebasin.align.repair import Incoming, repair, unit_statistics
+from onebasin.align.repair import repair, unit_statistics
 from onebasin.symmetry import Site
 
 LAYERS = {
-    "first": Incoming((Site("first/w", 1),), Site("first/b", 0)),
-    "second": Incoming((Site("second/w", 1),), Site("second/b", 0)),
+    "first/w": Incoming((Site("first/w", 1),), Site("first/b", 0)),
+    "second/w": Incoming((Site("second/w", 1),), Site("second/b", 0)),
 }
+
+
+def apply(params, x):
+    return capture(params, x)["second/w"] @ params["head"]
 
 
 def capture(params, x):
     first = x @ params["first"]["w"] + params["first"]["b"]
     second = jax.nn.relu(first) @ params["second"]["w"] + params["second"]["b"]
-    return {"first": first, "second": second}
+    return {"first/w": first, "second/w": second}
 
 
 def network(seed):
@@ -28,7 +33,7 @@ def network(seed):
     def layer(inputs, units):
         return {"w": jnp.asarray(rng.normal(size=(inputs, units)), "f"), "b": jnp.ones(units)}
 
-    return {"first": layer(3, 5), "second": layer(5, 4)}
+    return {"first": layer(3, 5), "second": layer(5, 4), "head": jnp.ones((4, 2))}
 
 
 A, B = network(0), network(1)
@@ -47,7 +52,7 @@ def test_streamed_statistics_are_those_of_all_examples():
 @pytest.mark.parametrize("t", [0.5, 0.2])
 def test_units_get_the_statistics_between_those_of_the_ends(shift, t):
     merged = interpolate(A, B, t)
-    found = repair(STATISTICS, merged, A, B, INPUTS, LAYERS, t, shift=shift)
+    found = repair(apply, merged, A, B, INPUTS, t, shift=shift, batch_size=30)
     after, ends = STATISTICS(found.repaired, INPUTS), (STATISTICS(A, INPUTS), STATISTICS(B, INPUTS))
     for name in LAYERS:
         goal = interpolate(ends[0][name], ends[1][name], t)
@@ -60,7 +65,7 @@ def test_units_get_the_statistics_between_those_of_the_ends(shift, t):
 
 
 def test_an_end_needs_no_repair():
-    found = repair(STATISTICS, A, A, B, INPUTS, LAYERS, 0.0, shift=True)
+    found = repair(apply, A, A, B, INPUTS, 0.0, shift=True)
     for name in LAYERS:
         np.testing.assert_allclose(found.scales[name], 1, rtol=1e-5)
         np.testing.assert_allclose(found.shifts[name], 0, atol=1e-5)
@@ -69,35 +74,83 @@ def test_an_end_needs_no_repair():
 def test_dead_units_are_left_alone():
     dead = jax.tree.map(lambda x: x, A)
     dead["first"] = {"w": A["first"]["w"].at[:, 2].set(0), "b": A["first"]["b"]}
-    found = repair(STATISTICS, dead, A, B, INPUTS, LAYERS)
-    assert found.scales["first"][2] == 1
+    found = repair(apply, dead, A, B, INPUTS)
+    assert found.scales["first/w"][2] == 1
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found.repaired))
 
 
 def test_repair_along_a_path():
     def path(a, b, t):
-        return repair(STATISTICS, interpolate(a, b, t), a, b, INPUTS, LAYERS, t).repaired
+        return repair(apply, interpolate(a, b, t), a, b, INPUTS, t).repaired
 
     def spread(params):
-        return jnp.mean(jnp.std(capture(params, INPUTS)["second"], axis=0))
+        return jnp.mean(jnp.std(capture(params, INPUTS)["second/w"], axis=0))
 
     raw, repaired = barrier(spread, A, B, 5), barrier(spread, A, B, 5, path)
     assert raw.curve[2] < 0.9 * raw.reference[2]
     np.testing.assert_allclose(repaired.curve, repaired.reference, rtol=1e-3)
 
 
+def test_layers_of_the_users_own_give_the_same():
+    half = interpolate(A, B, 0.5)
+    own = repair(apply, half, A, B, INPUTS, layers=LAYERS, statistics_fn=STATISTICS)
+    found = repair(apply, half, A, B, INPUTS)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), own.repaired, found.repaired
+    )
+
+
 @pytest.mark.parametrize(
-    ("layers", "shift", "message"),
+    ("layers", "message"),
     [
-        ({"third": LAYERS["first"]}, False, "gives no layer 'third'; it gives 'first', 'second'"),
-        ({"first": Incoming((Site("first/w", 1),))}, True, "'first' has no bias to shift"),
-        ({"first": Incoming((Site("gone", 1),))}, False, "no parameter 'gone'"),
-        ({"first": Incoming((Site("first/w", 0),))}, False, r"has 5 units, .*shape \(3, 5\)"),
+        (None, "expected both or neither"),
+        ({}, "no dense or convolutional layer"),
+        ({"third": LAYERS["first/w"]}, "gives no layer 'third'; it gives 'first/w', 'second/w'"),
+        ({"first/w": Incoming((Site("gone", 1),))}, "no parameter 'gone'"),
+        ({"first/w": Incoming((Site("first/w", 0),))}, r"has 5 units, .*shape \(3, 5\)"),
     ],
 )
-def test_bad_layers_are_named(layers, shift, message):
+def test_bad_layers_are_named(layers, message):
     with pytest.raises(ValueError, match=message):
-        repair(STATISTICS, A, A, B, INPUTS, layers, shift=shift)
+        repair(apply, A, A, B, INPUTS, layers=layers, statistics_fn=STATISTICS)
+
+
+class Convolutional(nn.Module):
+    """Grouped convolution, a kernel without bias, half precision, and weights that are shared."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(4, (2, 2), feature_group_count=2, name="grouped")(x)
+        x = nn.relu(nn.Conv(3, (1, 1), use_bias=False, name="bare")(nn.relu(x)))
+        x = nn.Dense(3, dtype=jnp.bfloat16, name="half")(x).astype(jnp.float32)
+        shared = nn.Dense(3, name="shared")
+        return nn.Dense(2, name="head")(shared(nn.relu(shared(x))).mean((1, 2)))
+
+
+def test_layers_are_found_in_the_program():
+    module, x = Convolutional(), jnp.ones((2, 4, 4, 2))
+    params = module.init(jax.random.key(0), x)["params"]
+    layers, capture_fn = find_layers(lambda p, x: module.apply({"params": p}, x), params, x)
+    assert layers == {
+        "grouped/kernel": Incoming((Site("grouped/kernel", 3),), Site("grouped/bias", 0)),
+        "bare/kernel": Incoming((Site("bare/kernel", 3),)),
+        "half/kernel": Incoming((Site("half/kernel", 1),), Site("half/bias", 0)),
+    }
+    _, seen = module.apply({"params": params}, x, capture_intermediates=True)
+    for name, value in capture_fn(params, x).items():
+        (expected,) = seen["intermediates"][name.removesuffix("/kernel")]["__call__"]
+        np.testing.assert_allclose(np.float32(value), np.float32(expected), rtol=1e-2)
+
+
+@pytest.mark.parametrize("product", [lambda w, x: (w @ x.T).T, lambda w, x: x @ w.T])
+def test_units_on_the_first_axis_are_found(product):
+    def transposed(params, x):
+        return jnp.tanh(product(params["w"], x)) @ params["head"]
+
+    params = {"w": jnp.ones((5, 3)), "head": jnp.ones((5, 2))}
+    layers, capture_fn = find_layers(transposed, params, INPUTS)
+    assert layers == {"w": Incoming((Site("w", 0),))}
+    assert capture_fn(params, INPUTS)["w"].shape == (101, 5)
 
 
 class Normed(nn.Module):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,6 +32,9 @@ from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.elements import Block, Element
+
+
+TIE_BREAK = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,9 +64,16 @@ class _Measured:
 class DataObjective:
     """An objective for coordinate descent, made of products of activations."""
 
-    def __init__(self, symmetry: Symmetry, measured: list[_Measured], pairing: Pairing):
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        measured: list[_Measured],
+        pairing: Pairing,
+        weights: Pairing,
+    ):
         self.symmetry = symmetry
         self._pairing = pairing
+        self._weights = weights
         self._by_factor: dict[str, list[_Measured]] = {}
         for each in measured:
             self._by_factor.setdefault(each.site.factor, []).append(each)
@@ -79,7 +90,7 @@ class DataObjective:
 
     def exact(self) -> bool:
         free = not any(self.symmetry.parents[name] for name in self.factors())
-        coupled = any(self.neighbours(name) - {name} for name in self.factors())
+        coupled = any(each.term is not None for own in self._by_factor.values() for each in own)
         return free and not coupled
 
     def quadratic(self) -> set[str]:
@@ -94,7 +105,7 @@ class DataObjective:
                 sides = {s for s in self._pairing.terms[each.term].sides if s}
                 if name in sides | {own}:
                     found |= (sides | {own}) & self.symmetry.permutable
-        return found
+        return (found | self._weights.neighbours(name)) & set(self.factors())
 
     def cost(self, objective: float) -> float:
         """Sum of squared distances between matched units' activations (or contributions)."""
@@ -104,7 +115,7 @@ class DataObjective:
         total = 0.0
         for name in self._by_factor:
             permutation = state.permutations[name]
-            for signature, gain in self.gains(name, state).items():
+            for signature, gain in self._matched_gains(name, state).items():
                 own = np.take_along_axis(gain, permutation[..., None], axis=-1)[..., 0]
                 if signature:
                     own = own * np.prod(state.signs[name][..., sorted(signature)], axis=-1)
@@ -113,11 +124,15 @@ class DataObjective:
 
     def gains(self, name: str, state: State) -> Gains:
         """Gains at the parents' present matches, [parents.., i, j]."""
+        if name not in self._by_factor:
+            return {frozenset(): self._from_children(name, state)}
+        found = self._matched_gains(name, state)
+        return self._with_weights(found, self._weights.gains(name, state))
+
+    def _matched_gains(self, name: str, state: State) -> Gains:
         parents = self.symmetry.parents[name]
         n = self.symmetry.sizes[name]
         copies = tuple(self.symmetry.sizes[p] for p in parents)
-        if name not in self._by_factor:
-            return {frozenset(): self._from_children(name, state)}
         rows = np.arange(int(np.prod(copies, dtype=int)))
         matched = rows
         if parents:
@@ -128,7 +143,7 @@ class DataObjective:
             matched = np.ravel_multi_index([g.ravel() for g in grids], copies)
         return {
             signature: full[rows, matched].reshape(*copies, n, n)
-            for signature, full in self.outer_gains(name, state).items()
+            for signature, full in self._data_gains(name, state).items()
         }
 
     def _from_children(self, name: str, state: State) -> np.ndarray:
@@ -154,6 +169,22 @@ class DataObjective:
 
     def outer_gains(self, name: str, state: State) -> Gains:
         """Gains for every pair of parents, [p, q, i, j]."""
+        found = self._data_gains(name, state)
+        return self._with_weights(found, self._weights.outer_gains(name, state))
+
+    def _with_weights(self, found: Gains, weights: Gains) -> Gains:
+        """Breaks ties: units that the data never excite are told apart by their weights alone."""
+        largest = max((float(np.abs(g).max(initial=0)) for g in found.values()), default=0.0)
+        heaviest = max((float(np.abs(g).max(initial=0)) for g in weights.values()), default=0.0)
+        if not heaviest:
+            return found
+        scale = np.float32(TIE_BREAK * (largest or 1.0) / heaviest)
+        for signature, gain in weights.items():
+            held = found.get(signature)
+            found[signature] = scale * gain if held is None else held + scale * gain
+        return found
+
+    def _data_gains(self, name: str, state: State) -> Gains:
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
             gram = each.gram
@@ -196,7 +227,7 @@ class DataObjective:
                     total += float(own.sum())
         return total
 
-    def settle_signs(self, state: State, weights: Pairing) -> None:
+    def settle_signs(self, state: State) -> None:
         """Signs that the activations decide, then all others by the weights."""
         decided: dict[str, set[int]] = {}
         for name, several in self._by_factor.items():
@@ -217,7 +248,7 @@ class DataObjective:
             before = {k: v.copy() for k, v in state.signs.items()}
             for factor in self.symmetry.factors:
                 if factor.signs:
-                    signs = weights.best_signs_held(factor.name, state)
+                    signs = self._weights.best_signs_held(factor.name, state)
                     for generator in range(factor.signs):
                         if generator not in decided.get(factor.name, ()):
                             state.signs[factor.name][..., generator] = signs[..., generator]
@@ -227,59 +258,90 @@ class DataObjective:
     def _matched(self, each: _Measured, state: State) -> np.ndarray:
         """Products of matched units, [parents.., i]."""
         name = each.site.factor
-        only = DataObjective.__new__(DataObjective)
-        only.symmetry, only._pairing = self.symmetry, self._pairing
-        only._by_factor = {name: [dataclasses.replace(each, partner_gram=None, term=None)]}
-        (gain,) = only.gains(name, state).values()
+        held, self._by_factor[name] = (
+            self._by_factor[name],
+            [dataclasses.replace(each, partner_gram=None, term=None)],
+        )
+        (gain,) = self._matched_gains(name, state).values()
+        self._by_factor[name] = held
         return np.take_along_axis(gain, state.permutations[name][..., None], axis=-1)[..., 0]
 
 
-def data_objective(
-    symmetry: Symmetry,
-    moving: Any,
-    reference: Any,
-    cost: str,
-    apply_fn: Callable[[Any, Any], Any],
-    inputs: Any,
-    batch_size: int,
-    probe: Probe | None = None,
-) -> DataObjective:
-    """Runs both networks over the data and collects the products that a cost is made of."""
-    probe = probe or Probe(apply_fn, moving, jax.tree.map(lambda x: x[:1], inputs))
-    sites = find_sites(symmetry, probe, cost)
-    _check_covered(symmetry, sites, cost)
-    measure = jax.jit(lambda r, m, x: _measure(symmetry, probe, sites, r, m, x))
-    totals: Any = None
-    count = len(jax.tree.leaves(inputs)[0])
-    for start in range(0, count, batch_size):
-        batch = jax.tree.map(lambda x, s=start: jnp.asarray(x[s : s + batch_size]), inputs)
-        part = measure(reference, moving, batch)
-        totals = part if totals is None else jax.tree.map(jnp.add, totals, part)
-    totals = jax.tree.map(np.asarray, totals)
-    flips = _flips(symmetry, probe, sites, moving, jax.tree.map(lambda x: x[:64], inputs))
-    arrays = [[np.asarray(v) for v in probe.values(p, jax.tree.map(lambda x: x[:1], inputs))]
-              if any(s.partner is not None and not s.partner.data for s in sites) else []
-              for p in (reference, moving)]
-    pairing = Pairing(symmetry, [])
-    measured = []
-    for site, sums, flipped in zip(sites, totals, flips, strict=True):
-        own = sums["own"]
-        gram, norms = _finish(own, cost == "correlation")
-        each = _Measured(site, gram, norms, flipped)
-        if site.partner is not None and site.partner_block is not None:
-            if site.partner.data:
-                each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
-            else:
-                each.term = len(pairing.terms)
-                block = _with_signs(symmetry, site.partner, site.partner_block)
-                at = block.at()
-                pair = [a[site.partner.number][at].reshape(block.shape) for a in arrays]
-                pairing.add(Term(block, pair[0], pair[1], True))
-                each.partner_norms = tuple(  # type: ignore[assignment]
-                    _per_unit(symmetry, site.factor, block, array) for array in pair
-                )
-        measured.append(each)
-    return DataObjective(symmetry, measured, pairing)
+class DataCost:
+    """A cost on the networks at work: compiled once, asked for many pairs of networks.
+
+    Args:
+        symmetry: The model's group.
+        cost: "activations", "correlation", "contributions" or "preactivations".
+        apply_fn: The model.
+        params: Any parameters of it; only shapes matter.
+        inputs: The data; the leading axis is the example.
+        batch_size: Examples at a time.
+    """
+
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        cost: str,
+        apply_fn: Callable[[Any, Any], Any],
+        params: Any,
+        inputs: Any,
+        batch_size: int,
+    ):
+        self.symmetry, self.cost = symmetry, cost
+        count = _size(inputs)
+        self._batches = [
+            jax.tree.map(lambda x, s=start: jnp.asarray(x[s : s + batch_size]), inputs)
+            for start in range(0, count, batch_size)
+        ]
+        # A program is traced for one batch size; only the last batch can have another.
+        self._measures: dict[int, Callable[..., Any]] = {}
+        for batch in self._batches:
+            if _size(batch) not in self._measures:
+                probe = Probe(apply_fn, params, batch)
+                sites = find_sites(symmetry, probe, cost)
+                if not self._measures:
+                    self._probe, self._sites = probe, sites
+                self._measures[_size(batch)] = jax.jit(partial(_measure, symmetry, probe, sites))
+        _check_covered(symmetry, self._sites, cost)
+        self._flips = _flips(symmetry, self._probe, self._sites, params, self._batches[0])
+        self._values = jax.jit(lambda p: self._probe.values(p, self._batches[0]))
+
+    def objective(self, reference: Any, moving: Any) -> DataObjective:
+        """Runs both networks over the data and collects the products that the cost is made of."""
+        totals: Any = None
+        for batch in self._batches:
+            part = self._measures[_size(batch)](reference, moving, batch)
+            totals = part if totals is None else jax.tree.map(jnp.add, totals, part)
+        totals = jax.tree.map(np.asarray, totals)
+        arrays: list[list[np.ndarray]] = []
+        if any(s.partner is not None and not s.partner.data for s in self._sites):
+            arrays = [[np.asarray(v) for v in self._values(p)] for p in (reference, moving)]
+        pairing = Pairing(self.symmetry, [])
+        measured = []
+        for site, sums, flipped in zip(self._sites, totals, self._flips, strict=True):
+            gram, norms = _finish(sums["own"], self.cost == "correlation")
+            each = _Measured(site, gram, norms, flipped)
+            if site.partner is not None and site.partner_block is not None:
+                if site.partner.data:
+                    each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
+                else:
+                    each.term = len(pairing.terms)
+                    block = _with_signs(self.symmetry, site.partner, site.partner_block)
+                    at = block.at()
+                    pair = [a[site.partner.number][at].reshape(block.shape) for a in arrays]
+                    pairing.add(Term(block, pair[0], pair[1], True))
+                    each.partner_norms = (
+                        _per_unit(self.symmetry, site.factor, block, pair[0]),
+                        _per_unit(self.symmetry, site.factor, block, pair[1]),
+                    )
+            measured.append(each)
+        weights = weights_pairing(self.symmetry, reference, moving)
+        return DataObjective(self.symmetry, measured, pairing, weights)
+
+
+def _size(batch: Any) -> int:
+    return len(jax.tree.leaves(batch)[0])
 
 
 def weights_pairing(symmetry: Symmetry, reference: Any, moving: Any) -> Pairing:
@@ -399,8 +461,12 @@ def _finish(
 
 
 def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) -> np.ndarray:
-    flat = _front(symmetry, name, dataclasses.replace(block, ranges=tuple((0, n) for n in array.shape), picks=(None,) * array.ndim), array)
-    return np.asarray(jnp.square(flat).sum(-1))
+    """Squared norm of each unit's part of a block, [parents flattened, units]."""
+    at = {block.sides.index(p) for p in (*symmetry.parents[name], name)}
+    rest = tuple(axis for axis in range(array.ndim) if axis not in at)
+    norms = np.square(array).sum(axis=rest)
+    order = np.argsort(np.argsort([block.sides.index(p) for p in (*symmetry.parents[name], name)]))
+    return norms.transpose(order).reshape(-1, symmetry.sizes[name])
 
 
 def _with_signs(symmetry: Symmetry, value: Captured, block: Block) -> Block:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from onebasin.align.barrier import as_pytree
+from onebasin.align.layers import producers, repeated_vector
 from onebasin.align.repair import Repaired
 from onebasin.align.stream import Batches
 from onebasin.posterior import trees
-from onebasin.symmetry.program import Equation, Program, Variable, evaluate, trace
+from onebasin.symmetry.program import Program, Variable, evaluate, trace
 
 COLLECTION = "batch_stats"
 
@@ -120,14 +120,14 @@ def _layers(apply_fn: Any, params: Any, inputs: Any) -> tuple[Program, list[_Lay
     """The model's program and its BatchNorm layers, in order of execution."""
     program = trace(apply_fn, params, inputs)
     statistics = _statistics_leaves(params)
-    made_by = {id(v): equation for equation in program.equations for v in equation.outputs}
+    made_by = producers(program)
     means = {id(program.inputs[number]): number for number in statistics}
     layers: dict[int, _Layer] = {}
     for equation in program.equations:
         if equation.name != "sub":
             continue
         value, subtracted = equation.inputs
-        origin = _origin(subtracted, made_by)
+        origin = repeated_vector(subtracted, made_by)
         if origin is None or id(origin[0]) not in means:
             continue
         number = means[id(origin[0])]
@@ -145,26 +145,3 @@ def _layers(apply_fn: Any, params: Any, inputs: Any) -> tuple[Program, list[_Lay
                 "training mode, or inside a loop); pass statistics_fn"
             )
     return program, list(layers.values())
-
-
-def _origin(variable: Variable, made_by: dict[int, Equation]) -> tuple[Variable, int] | None:
-    """The vector that a value repeats, and the axis of the value along which it lies."""
-    chain = []
-    while (equation := made_by.get(id(variable))) is not None:
-        if equation.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "copy"):
-            return None
-        chain.append(equation)
-        variable = equation.inputs[0]
-    if len(variable.shape) != 1:
-        return None
-    axis = 0
-    for equation in reversed(chain):
-        shape = equation.outputs[0].shape
-        if equation.name == "broadcast_in_dim":
-            axis = equation.params["broadcast_dimensions"][axis]
-        elif equation.name == "reshape":
-            wide = [place for place, size in enumerate(shape) if size != 1]
-            if len(wide) != 1 or np.prod(shape) != variable.shape[0]:
-                return None
-            (axis,) = wide
-    return variable, axis

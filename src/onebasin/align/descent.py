@@ -10,6 +10,7 @@ of that pair in the outer one.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Protocol
 
 import numpy as np
@@ -41,41 +42,47 @@ class Objective(Protocol):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Descent:
-    """The outcome of one descent."""
+    """Where a descent stands: `waiting` are the factors that may still improve."""
 
     state: State
     objective: float
     sweeps: int
     visits: int
+    waiting: set[str]
 
 
 def descend(
     objective: Objective,
-    start: State,
+    start: State | Descent,
     solve: Assignment,
     rng: np.random.Generator,
     *,
     max_sweeps: int = 100,
     tolerance: float = 1e-7,
+    settled: Collection[str] = (),
 ) -> Descent:
     """Visits factors in random order until none improves the objective.
 
     Args:
         objective: The cost.
-        start: Where to begin; it is not changed.
+        start: Where to begin, or a descent to go on with; it is not changed.
         solve: The assignment solver.
         rng: Random order of visits.
         max_sweeps: Most rounds over all factors.
         tolerance: Smallest gain worth a move, relative to the gains at stake.
+        settled: Factors that are visited only after something next to them has moved.
     """
-    state = start.copy()
     names = objective.factors()
+    sweeps = visits = 0
+    if isinstance(start, Descent):
+        state, waiting = start.state.copy(), set(start.waiting)
+        sweeps, visits = start.sweeps, start.visits
+    else:
+        state, waiting = start.copy(), set(names) - set(settled)
     children = {
         name: [c for c, up in objective.symmetry.parents.items() if name in up and c in names]
         for name in names
     }
-    waiting = set(names)
-    sweeps = visits = 0
     while waiting and sweeps < max_sweeps:
         sweeps += 1
         for name in rng.permutation(names):
@@ -84,8 +91,8 @@ def descend(
             waiting.discard(name)
             visits += 1
             if _visit(objective, name, children[name], state, solve, tolerance):
-                waiting |= objective.neighbours(name) - {name}
-    return Descent(state, objective.objective(state), sweeps, visits)
+                waiting |= (objective.neighbours(name) - {name}) & set(names)
+    return Descent(state, objective.objective(state), sweeps, visits, waiting)
 
 
 def forward(objective: Objective, solve: Assignment) -> State:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from onebasin.align import assignment, channels
-from onebasin.align.activations import DataObjective, data_objective, weights_pairing
+from onebasin.align.activations import DataCost, DataObjective
 from onebasin.align.assignment import Assignment
 from onebasin.align.canonical import scaling_element
 from onebasin.align.certificate import Alignment
@@ -94,8 +94,7 @@ def align(
     )
     state = found.best.state
     if isinstance(objective, DataObjective):
-        pair = weights_pairing(symmetry, mean_of(target), mean_of(scaled))
-        objective.settle_signs(state, pair)
+        objective.settle_signs(state)
     element = symmetry.compose(
         symmetry.inverse(own_gauge), symmetry.compose(state.element(symmetry), gauge)
     )
@@ -142,9 +141,8 @@ def objective_for(
     """The objective of a cost, the cost as a function of it, and a lower bound of the cost."""
     if cost in DATA_COSTS:
         assert apply_fn is not None
-        data = data_objective(
-            symmetry, mean_of(moving), mean_of(reference), cost, apply_fn, inputs, batch_size
-        )
+        at_work = DataCost(symmetry, cost, apply_fn, mean_of(moving), inputs, batch_size)
+        data = at_work.objective(mean_of(reference), mean_of(moving))
         return data, data.cost, None
     mean0, mean1 = leaves_of(mean_of(reference)), leaves_of(mean_of(moving))
     if cost == "weights":

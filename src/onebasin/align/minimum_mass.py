@@ -28,10 +28,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import masses
+from onebasin.align import anderson, masses
 from onebasin.align.masses import LogScales, Mass
 from onebasin.align.touches import Box, Touch
 from onebasin.symmetry import Symmetry
@@ -144,23 +145,20 @@ def minimise(
             by_pattern.append(jnp.broadcast_to(log, shape))
         return jnp.stack(by_pattern, axis=-1)
 
-    def sweep(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        log_scales, count, _ = state
-        log_scales = dict(log_scales)
+    flat, unflat = jax.flatten_util.ravel_pytree({row.factor: start[row.factor] for row in rows})
+
+    def sweep(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
+        log_scales = dict(start) | unflat(flat)
         gradient = jnp.zeros((), dtype)
         for row in rows:
             logs = log_masses(row, log_scales)
             gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
             moved = log_scales[row.factor] + unit_step(logs, row.patterns) / row.share
             log_scales[row.factor] = jnp.clip(moved, -limit, limit)
-        return log_scales, count + 1, gradient
+        return jax.flatten_util.ravel_pytree({row.factor: log_scales[row.factor] for row in rows})[0], gradient
 
-    def unsettled(state: tuple[Any, Any, Any]) -> Any:
-        _, count, gradient = state
-        return (gradient > tolerance) & (count < max_sweeps)
-
-    initial = (dict(start), jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, dtype))
-    log_scales, sweeps, _ = jax.lax.while_loop(unsettled, sweep, initial)
+    flat, sweeps = anderson.fixed_point(sweep, flat, tolerance, max_sweeps)
+    log_scales = dict(start) | unflat(flat)
     gradient, dead = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
     for row in rows:
         logs = log_masses(row, log_scales)

@@ -62,6 +62,7 @@ class Pairing:
         self.terms: list[Term] = []
         self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
         self._kept: dict[tuple[int, int], _Kept] = {}
+        self._constant: dict[tuple[int, int], np.ndarray] = {}
         for channel in channels:
             for leaf, a, b in zip(
                 symmetry.leaves, channel.reference, channel.moving, strict=True
@@ -213,12 +214,22 @@ class Pairing:
         other = self._only_other_side(term, axis)
         if other is not None:
             return self._kept_product(number, axis, other, state)
+        if (number, axis) in self._constant:
+            return self._constant[number, axis]
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
         a = _front(term.reference, at, axis)
         b = _front(self._moved(term, state, skip={axis}), at, axis)
-        product = np.matmul(a, b.transpose(0, 2, 1))
-        return product.reshape(*self._copies(name), *product.shape[1:])
+        product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
+        if self._stands_alone(term, axis):
+            self._constant[number, axis] = product
+        return product
+
+    def _stands_alone(self, term: Term, axis: int) -> bool:
+        """Whether nothing but this side of a term can move."""
+        movers = [i for i, side in enumerate(term.sides) if side in self.symmetry.permutable]
+        signers = {w.factor for w in term.block.signs} if term.signed else set()
+        return movers == [axis] and signers <= {term.sides[axis]}
 
     def _only_other_side(self, term: Term, axis: int) -> int | None:
         """The one other side that moves, where a product can be kept; None else."""

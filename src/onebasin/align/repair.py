@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.align.layers import Incoming, find_layers
 from onebasin.align.paths import line
 from onebasin.align.stream import Batches
 from onebasin.posterior import trees
-from onebasin.symmetry import Site
 
 
 class UnitStatistics(NamedTuple):
@@ -24,18 +24,6 @@ class UnitStatistics(NamedTuple):
 
     mean: Any
     std: Any
-
-
-class Incoming(NamedTuple):
-    """The parameters that make a layer's preactivation: `x @ kernel + bias`.
-
-    Attributes:
-        weights: Parameters and the axis that runs along the layer's units.
-        bias: The parameter that is added to each unit, if there is one.
-    """
-
-    weights: tuple[Site, ...]
-    bias: Site | None = None
 
 
 class Repaired(NamedTuple):
@@ -58,15 +46,17 @@ StatisticsFn = Callable[[Any, Any], Mapping[str, UnitStatistics]]
 
 
 def repair(
-    statistics_fn: StatisticsFn,
+    apply_fn: Callable[[Any, Any], Any],
     merged: Any,
     a: Any,
     b: Any,
     inputs: Any,
-    layers: Mapping[str, Incoming],
     t: Any = 0.5,
     *,
     shift: bool = False,
+    batch_size: int = 1000,
+    layers: Mapping[str, Incoming] | None = None,
+    statistics_fn: StatisticsFn | None = None,
 ) -> Repaired:
     """Rescales each unit of a merged network to the statistics of its ends (jordan2023repair).
 
@@ -76,32 +66,43 @@ def repair(
     so that a repaired layer sees repaired inputs. A unit that never varies is left alone.
 
     Args:
-        statistics_fn: `statistics_fn(params, inputs)` gives the statistics of every layer's
-            preactivations; `unit_statistics` makes one from a function that captures them.
+        apply_fn: The model, `apply_fn(params, inputs) -> outputs`.
         merged: The parameters to repair.
         a: The end at t = 0, aligned.
         b: The end at t = 1, aligned.
-        inputs: Training inputs.
-        layers: Where each layer's preactivation is made, in forward order.
+        inputs: Training inputs, leading axis the example.
         t: Where between the ends the merged network stands.
-        shift: Also match means. Rescaling alone is better on plain networks.
+        shift: Also match means, in layers with a bias. Rescaling alone is better on plain networks.
+        batch_size: Examples per forward pass.
+        layers: Where each layer's preactivation is made, in forward order; by default the dense
+            and convolutional layers that `find_layers` finds.
+        statistics_fn: `statistics_fn(params, inputs)` gives the statistics of these layers'
+            preactivations; needed with `layers`, and made by `unit_statistics`.
 
     Returns:
         The raw and the repaired parameters, scales and shifts.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from onebasin.align.repair import Incoming, repair, unit_statistics
-        >>> from onebasin.symmetry import Site
-        >>> statistics_fn = unit_statistics(lambda params, x: {"layer": x @ params["w"]})
-        >>> a, b = {"w": jnp.array([[1.0], [0.0]])}, {"w": jnp.array([[0.0], [1.0]])}
+        >>> from onebasin.align.repair import repair
+        >>> a, b, half = (jnp.array([[x], [1 - x]]) for x in (1.0, 0.0, 0.5))
         >>> inputs = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-        >>> layers = {"layer": Incoming((Site("w", 1),))}
-        >>> half = {"w": jnp.array([[0.5], [0.5]])}
-        >>> found = repair(statistics_fn, half, a, b, inputs, layers)
-        >>> [round(float(x), 3) for x in found.repaired["w"][:, 0]]
+        >>> found = repair(lambda w, x: jnp.tanh(x @ w), half, a, b, inputs)
+        >>> [round(float(x), 3) for x in found.repaired[:, 0]]
         [0.707, 0.707]
     """
+    if (layers is None) != (statistics_fn is None):
+        raise ValueError(
+            "got one of layers and statistics_fn, expected both or neither: the one says where "
+            "the layers are that the other measures"
+        )
+    if layers is None or statistics_fn is None:
+        layers, capture_fn = find_layers(apply_fn, merged, inputs)
+        statistics_fn = unit_statistics(capture_fn, batch_size)
+    if not layers:
+        raise ValueError(
+            "no dense or convolutional layer was found in the model; pass layers and statistics_fn"
+        )
     ends = statistics_fn(a, inputs), statistics_fn(b, inputs)
     for name in layers:
         if name not in ends[0]:
@@ -113,9 +114,10 @@ def repair(
         goal = line(UnitStatistics(*ends[0][name]), UnitStatistics(*ends[1][name]), t)
         varies = now.std > 0
         scale = jnp.where(varies, goal.std / jnp.where(varies, now.std, 1), 1)
+        move = shift and incoming.bias is not None
         scales[name] = scale
-        shifts[name] = goal.mean - scale * now.mean if shift else jnp.zeros_like(scale)
-        params = _adjusted(params, name, incoming, scale, shifts[name] if shift else None)
+        shifts[name] = goal.mean - scale * now.mean if move else jnp.zeros_like(scale)
+        params = _adjusted(params, name, incoming, scale, shifts[name])
     return Repaired(merged, params, scales, shifts)
 
 
@@ -139,10 +141,6 @@ def unit_statistics(
 
 
 def _adjusted(params: Any, name: str, incoming: Incoming, scale: Any, shift: Any) -> Any:
-    if shift is not None and incoming.bias is None:
-        raise ValueError(
-            f"layer {name!r} has no bias to shift; leave shift=False, which only rescales"
-        )
     found = trees.named_leaves(params)
     places = {path: number for number, (path, _) in enumerate(found)}
     leaves = [leaf for _, leaf in found]
@@ -159,7 +157,7 @@ def _adjusted(params: Any, name: str, incoming: Incoming, scale: Any, shift: Any
             )
         shape = [-1 if axis == site.axis else 1 for axis in range(np.ndim(leaf))]
         leaf = leaf * scale.reshape(shape).astype(leaf.dtype)
-        if shift is not None and site is incoming.bias:
+        if site is incoming.bias:
             leaf = leaf + shift.reshape(shape).astype(leaf.dtype)
         leaves[number] = leaf
     return jax.tree.unflatten(jax.tree.structure(params), leaves)

@@ -12,6 +12,8 @@ from onebasin.align.descent import Descent, Objective, descend, forward
 from onebasin.align.state import State
 
 STARTS = ("identity", "forward")
+MOST_FLIPS = 16
+FAR_BEHIND = 0.05
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -58,11 +60,38 @@ def search(
         plans += [
             ("random", State.random(objective.symmetry, rng)) for _ in range(max(restarts, 0))
         ]
-    found: Found | None = None
-    for name, state in plans:
-        result = descend(objective, state, solve, rng, max_sweeps=max_sweeps)
-        if found is None or result.objective > found.best.objective:
-            found = Found(result, name)
-    if found is None:
+    if not plans:
         raise ValueError("no start to search from: give at least one, or restarts=1 or more")
+    # A race: one sweep each; starts that fall far behind the best are not followed further.
+    held = objective.objective(State.identity(objective.symmetry))
+    running = [
+        (descend(objective, state, solve, rng, max_sweeps=1), name) for name, state in plans
+    ]
+    lead = max(result.objective for result, _ in running)
+    behind = FAR_BEHIND * (lead - held)
+    ended = [
+        (descend(objective, result, solve, rng, max_sweeps=max_sweeps), name)
+        for result, name in running
+        if result.objective >= lead - behind
+    ]
+    found = Found(*max(ended, key=lambda pair: pair[0].objective))
+    return _flip_wholes(objective, solve, found, rng, max_sweeps)
+
+
+def _flip_wholes(
+    objective: Objective, solve: Assignment, found: Found, rng: np.random.Generator, sweeps: int
+) -> Found:
+    """Tries the other sign of every whole-parameter flip.
+
+    Such a sign (a residual stream as a whole) is bound up with the permutations that were matched
+    under it, so neither moves alone.
+    """
+    names = set(objective.factors())
+    wholes = [f.name for f in objective.symmetry.factors if f.signs and not f.index]
+    for name in [w for w in wholes if w in names][:MOST_FLIPS]:
+        trial = found.best.state.copy()
+        trial.signs[name] = -trial.signs[name]
+        result = descend(objective, trial, solve, rng, max_sweeps=sweeps, settled={name})
+        if result.objective > found.best.objective:
+            found = Found(result, found.start)
     return found

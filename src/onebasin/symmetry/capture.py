@@ -70,7 +70,7 @@ class Probe:
                 for variable, own in zip(equation.inputs, axes, strict=False)
                 for name in _names_along(self._analysis, variable, own)
             )
-            if over:
+            if over or any(any(block.sides) for block in result.blocks):
                 self.contractions.append(Contraction((operands[0], operands[1]), over, result))  # type: ignore[arg-type]
 
     def values(self, params: Any, inputs: Any) -> list[Any]:
