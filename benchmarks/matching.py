@@ -62,9 +62,10 @@ def plain_descent(
             spent["products"] += middle - start
             spent["assignments"] += time.perf_counter() - middle
             units = np.arange(len(columns))
-            if matrix[units, columns].sum() > matrix[units, perms[i]].sum() + 1e-12 * abs(
-                matrix
-            ).sum():
+            if (
+                matrix[units, columns].sum()
+                > matrix[units, perms[i]].sum() + 1e-12 * abs(matrix).sum()
+            ):
                 perms[i] = columns
                 improved = True
     objective = 0.0

@@ -5,6 +5,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onebasin.align import (
+    Alignment,
+    Barrier,
+    Bend,
+    CanonicalReport,
+    ManyAlignment,
+    Plane,
+    Repaired,
+    align,
+    align_many,
+    barrier,
+    bend,
+    canonical_element,
+    canonicalize,
+    interpolate,
+    losses,
+    marginal_loss,
+    plane,
+    repair,
+    reset_batch_norm,
+)
+from onebasin.posterior import Draws, Gaussian, Mixture, moments, push_forward
 from onebasin.symmetry import (
     Element,
     Factor,
@@ -29,17 +51,41 @@ _ROOMS = ("nets",)
 _LAZY = {"Net": "nets"}
 
 __all__ = [
+    "Alignment",
+    "Barrier",
+    "Bend",
+    "CanonicalReport",
+    "Draws",
     "Element",
     "Factor",
+    "Gaussian",
+    "ManyAlignment",
+    "Mixture",
     "Net",
+    "Plane",
+    "Repaired",
     "Site",
     "Symmetry",
     "SymmetryError",
     "UnknownPrimitiveWarning",
+    "align",
+    "align_many",
+    "barrier",
+    "bend",
+    "canonical_element",
+    "canonicalize",
     "check_symmetry",
     "discover",
+    "interpolate",
+    "losses",
+    "marginal_loss",
+    "moments",
     "nets",
+    "plane",
+    "push_forward",
     "random_permutation",
+    "repair",
+    "reset_batch_norm",
     "transpositions",
 ]
 

@@ -64,7 +64,7 @@ def test_random_numbers_are_common_to_all_points():
     assert abs(float(other.curve[0] - found.curve[0])) > 1e-3
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
+@pytest.mark.parametrize("batch_size", [3, 100])
 def test_losses_are_those_of_all_examples(batch_size):
     train, test = classes(), classes(4, seed=1)
     loss = losses(linear, train, test, batch_size=batch_size)

@@ -30,9 +30,8 @@ from onebasin.align.pairing import Channel, Pairing, Term
 from onebasin.align.signs import Gains, Signature, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
-from onebasin.symmetry.capture import Captured, Probe
+from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block, Element
-
 
 TIE_BREAK = 1e-5
 
@@ -162,9 +161,7 @@ class DataObjective:
                 total[p] += picked.sum(axis=-1)
         return total
 
-    def partial_gains(
-        self, name: str, state: State, known: set[str]
-    ) -> Gains:
+    def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         return self.gains(name, state)
 
     def outer_gains(self, name: str, state: State) -> Gains:
@@ -354,31 +351,31 @@ def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
     """Every place where a movable factor is read (for preactivations: made)."""
     sites = []
     for contraction in probe.contractions:
-        if cost == "preactivations":
-            result = contraction.result
-            pairs = [(result, None)] if result.data else []
-            over = None
-        else:
-            left, right = contraction.operands
-            both = ((left, right), (right, left))
-            if cost == "contributions":
-                both = both[:1] if left.data else both[1:]
-            pairs = [(own, other) for own, other in both if own.data]
-            over = contraction.over
-        for value, partner in pairs:
+        for value, partner in _compared(contraction, cost):
             for block in value.blocks:
                 for name in dict.fromkeys(block.sides):
-                    if not name or name not in symmetry.permutable or not _plain(symmetry, name, block):
+                    if name not in symmetry.permutable or not _plain(symmetry, name, block):
                         continue
-                    if over is not None and name not in over:
+                    if cost != "preactivations" and name not in contraction.over:
                         continue
-                    if cost == "contributions":
-                        partners = [b for b in partner.blocks if name in b.sides] if partner else []
-                        if len(partners) == 1 and partners[0].sides.count(name) == 1:
-                            sites.append(Site(name, value, block, partner, partners[0]))
-                    else:
+                    if partner is None:
                         sites.append(Site(name, value, block))
+                        continue
+                    partners = [b for b in partner.blocks if name in b.sides]
+                    if len(partners) == 1 and partners[0].sides.count(name) == 1:
+                        sites.append(Site(name, value, block, partner, partners[0]))
     return sites
+
+
+def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captured | None]]:
+    """The values of a contraction that a cost compares, with their partners if it wants them."""
+    left, right = contraction.operands
+    if cost == "preactivations":
+        return [(contraction.result, None)] if contraction.result.data else []
+    if cost == "contributions":
+        first, second = (left, right) if left.data else (right, left)
+        return [(first, second)] if first.data else []
+    return [(operand, None) for operand in (left, right) if operand.data]
 
 
 def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
@@ -386,10 +383,7 @@ def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
     parents = symmetry.parents[name]
     wanted = {name, *parents}
     moving = [s for s in block.sides if s in symmetry.permutable]
-    return (
-        all(block.sides.count(n) == 1 for n in wanted)
-        and all(s in wanted for s in moving)
-    )
+    return all(block.sides.count(n) == 1 for n in wanted) and all(s in wanted for s in moving)
 
 
 def _check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
@@ -422,9 +416,7 @@ def _measure(
     for site in sites:
         sums = {"own": _sums(symmetry, site.factor, site.value, site.block, a, b)}
         if site.partner is not None and site.partner.data and site.partner_block is not None:
-            sums["partner"] = _sums(
-                symmetry, site.factor, site.partner, site.partner_block, a, b
-            )
+            sums["partner"] = _sums(symmetry, site.factor, site.partner, site.partner_block, a, b)
         found.append(sums)
     return found
 
@@ -450,9 +442,7 @@ def _finish(
         return product, (squares[0], squares[1])
     count = float(sums["count"])
     means = [s / count for s in sums["sums"]]
-    stds = [
-        np.sqrt(np.maximum(q / count - m**2, 0)) for q, m in zip(squares, means, strict=True)
-    ]
+    stds = [np.sqrt(np.maximum(q / count - m**2, 0)) for q, m in zip(squares, means, strict=True)]
     cov = product / count - means[0][:, None, :, None] * means[1][None, :, None, :]
     scale = stds[0][:, None, :, None] * stds[1][None, :, None, :]
     # A unit that never changes has no correlation with anything.

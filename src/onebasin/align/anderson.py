@@ -4,8 +4,8 @@ With f = g(x) - x, and the last changes of f and g as the rows of df and dg,
 
     gamma = argmin |f - df^T gamma|,        x <- g(x) - dg^T gamma,
 
-which on a linear problem is GMRES (anderson1965iterative; walker2011anderson). Here x are log-scales:
-dimensionless, so that all units weigh the same in the least squares, whatever their mass.
+which on a linear problem is GMRES (Anderson 1965; Walker and Ni 2011). Here x are log-scales:
+without dimension, so that all units weigh the same in the least squares, whatever their mass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-MEMORY = 6
+MEMORY = 8
 LONGEST = 1.0
 
 
@@ -28,7 +28,7 @@ class State(NamedTuple):
     dg: jax.Array
     f: jax.Array
     g: jax.Array
-    count: jax.Array
+    steps: jax.Array
     residual: jax.Array
 
 
@@ -57,20 +57,20 @@ def fixed_point(
         gx, residual = g(state.x)
         f = gx - state.x
         # A jump that went wrong is forgotten: plain steps follow until there is a new memory.
-        keep = (residual < 2 * state.residual) & (state.count > 0)
-        slot = state.count % MEMORY
+        keep = (residual < 2 * state.residual) & (state.steps > 0)
+        slot = state.steps % MEMORY
         df = jnp.where(keep, state.df.at[slot].set(f - state.f), 0)
         dg = jnp.where(keep, state.dg.at[slot].set(gx - state.g), 0)
         jump = _combination(df, f) @ dg
         length = jnp.max(jnp.abs(jump), initial=0)
         jump = jump * jnp.minimum(1, LONGEST / jnp.where(length > 0, length, 1))
-        return State(gx - jump, df, dg, f, gx, state.count + 1, residual)
+        return State(gx - jump, df, dg, f, gx, state.steps + 1, residual)
 
     def unsettled(state: State) -> Any:
-        return (state.residual > tolerance) & (state.count < max_steps)
+        return (state.residual > tolerance) & (state.steps < max_steps)
 
     last = jax.lax.while_loop(unsettled, step, start)
-    return last.g, last.count
+    return last.g, last.steps
 
 
 def _combination(df: jax.Array, f: jax.Array) -> jax.Array:

@@ -1,8 +1,8 @@
 """Coordinate descent over factors, one exact assignment each.
 
 Alternates over the factors: with all others held, the best permutation of one is a linear
-assignment problem (Ainsworth 2023 for points, Rossi 2023 for Gaussians). A unit with sign freedom is
-matched with its counterpart or the negative, whichever gains more. Where a factor has dependants
+assignment problem (Ainsworth 2023 for points, Rossi 2023 for Gaussians). A unit with sign freedom
+is matched with its counterpart or the negative, whichever gains more. Where a factor has dependants
 (heads and each head's dimensions), the value of the best inner assignment for each pair is the gain
 of that pair in the outer one.
 """
@@ -20,7 +20,6 @@ from onebasin.align.assignment import Assignment
 from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
-
 
 
 class Objective(Protocol):

@@ -1,7 +1,7 @@
 """Aligning many networks, or many Gaussians, to one another.
 
-Generalised Procrustes: align every draw to the mean, average, and go on until the mean stops moving.
-Each half-step can only lower the sum of squared distances to the mean, so the objective never rises.
+Generalised Procrustes: align every draw to the mean, average, and go on until the mean stops. Each
+half-step can only lower the sum of squared distances to the mean, so the objective never rises.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from onebasin.align import channels
 from onebasin.align.activations import DataCost, DataObjective
 from onebasin.align.assignment import Assignment
-from onebasin.align.canonical import scaling_element
 from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
 from onebasin.align.descent import descend
+from onebasin.align.gauge import scaling_element, scaling_elements
 from onebasin.align.matching import COSTS, DATA_COSTS, leaves_of
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
@@ -106,15 +106,12 @@ def align_many(
         check_choice("reference", reference, REFERENCES)
     else:
         check_same_model(symmetry, "the reference", reference)
-    own_gauge = scaling_element(symmetry, reference, scaling) if given else None
-    target = symmetry.act(own_gauge, reference) if given else None
+    own_gauge = scaling_element(symmetry, reference if given else work.first(), scaling)
 
     states = [State.identity(symmetry) for _ in range(work.count)]
     history: list[float] = []
     moved: list[int] = []
-    centre = target if given else work.first() if reference == "first" else work.mean(states)
-    if not given and reference == "mean":
-        centre = work.first()
+    centre = symmetry.act(own_gauge, reference) if given else work.first()
     for number in range(max_rounds):
         mode = "leave-one-out" if reference == "leave-one-out" and number else "common"
         fresh, costs = work.round(centre, states, mode, solve, seed + number, number, progress)
@@ -143,9 +140,9 @@ def align_many(
 
 
 def _same(a: State, b: State) -> bool:
-    return all(np.array_equal(a.permutations[k], b.permutations[k]) for k in a.permutations) and all(
-        np.array_equal(a.signs[k], b.signs[k]) for k in a.signs
-    )
+    return all(
+        np.array_equal(a.permutations[k], b.permutations[k]) for k in a.permutations
+    ) and all(np.array_equal(a.signs[k], b.signs[k]) for k in a.signs)
 
 
 def _mean_of(aligned: Any) -> Any:
@@ -197,7 +194,7 @@ class _Work:
             raise ValueError("there are no draws to align: the population is empty")
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
-        gauges = jax.vmap(lambda p: scaling_element(symmetry, p, scaling))(means)
+        gauges = scaling_elements(symmetry, means, scaling)
         act = jax.jit(jax.vmap(symmetry.act))
         scaled = act(gauges, means)
         stds = None
@@ -223,17 +220,13 @@ class _Work:
         return self.tree([leaf[0] for leaf in self.means])
 
     def mean(self, states: list[State]) -> Any:
-        moved = jax.jit(jax.vmap(self.symmetry.act))(
-            self._stacked(states), self.tree(self.means)
-        )
+        moved = jax.jit(jax.vmap(self.symmetry.act))(self._stacked(states), self.tree(self.means))
         return jax.tree.map(lambda x: np.asarray(x.mean(axis=0)), moved)
 
     def _spread(self, states: list[State]) -> list[np.ndarray]:
         assert self.stds is not None
         plain = [dataclasses.replace(s, signs=_unsigned(s.signs)) for s in states]
-        moved = jax.jit(jax.vmap(self.symmetry.act))(
-            self._stacked(plain), self.tree(self.stds)
-        )
+        moved = jax.jit(jax.vmap(self.symmetry.act))(self._stacked(plain), self.tree(self.stds))
         return [np.asarray(x.mean(axis=0)) for x in jax.tree.leaves(moved)]
 
     def _stacked(self, states: list[State]) -> Element:
@@ -283,7 +276,9 @@ class _Work:
         own = [leaf[draw] for leaf in self.means]
         target = leaves_of(centre)
         if mode == "leave-one-out":
-            moved = leaves_of(self.symmetry.act(states[draw].element(self.symmetry), self.tree(own)))
+            moved = leaves_of(
+                self.symmetry.act(states[draw].element(self.symmetry), self.tree(own))
+            )
             n = self.count
             target = [(n * t - m) / max(n - 1, 1) for t, m in zip(target, moved, strict=True)]
         if self.data is not None:

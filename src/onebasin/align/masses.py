@@ -76,7 +76,7 @@ def exponent(touch: Touch, log_scales: LogScales) -> Any:
 
 
 def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch) -> Any:
-    """Log of the mass of a box per unit of a factor, all scaled but by the factor's touch itself."""
+    """Log of the mass of a box per unit of a factor, scaled by all but the factor's own touch."""
     kept = joint(box)
     operands: list[Any] = [mass.entries, list(kept)]
     for touch in box.scalings:

@@ -11,10 +11,10 @@ import numpy as np
 from onebasin.align import assignment, channels
 from onebasin.align.activations import DataCost, DataObjective
 from onebasin.align.assignment import Assignment
-from onebasin.align.canonical import scaling_element
 from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_pair
 from onebasin.align.descent import Objective
+from onebasin.align.gauge import scaling_element
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import STARTS, search
 from onebasin.align.signs import best_signs
@@ -74,8 +74,10 @@ def align(
         >>> def model(params, x):
         ...     return jax.nn.relu(x @ params["inner"]) @ params["outer"]
         >>> keys = jax.random.split(jax.random.key(0), 3)
-        >>> params = {"inner": jax.random.normal(keys[0], (3, 5)),
-        ...           "outer": jax.random.normal(keys[1], (5, 2))}
+        >>> params = {
+        ...     "inner": jax.random.normal(keys[0], (3, 5)),
+        ...     "outer": jax.random.normal(keys[1], (5, 2)),
+        ... }
         >>> symmetry = ob.discover(model, params, jnp.ones((1, 3)))
         >>> moved = symmetry.act(symmetry.random(keys[2]), params)
         >>> bool(ob.align(symmetry, moved, to=params).cost < 1e-8)

@@ -4,9 +4,9 @@ With mu the log-scales and e_w the exponents with which they act on weight w, th
 
     M(mu) = sum_w w^2 exp(2 e_w . mu)
 
-is convex. It is minimised factor by factor (stock2019equi; laurent2024symmetry pose the problem). For
-one unit of a factor, all others held fixed, only the masses m_p of its weights by exponent pattern p
-count:
+is convex (laurent2024symmetry). It is minimised factor by factor (stock2019equi), in sweeps that are
+accelerated. For one unit of a factor, the others held fixed, only the masses m_p of its weights with
+exponents p count:
 
     F(delta) = sum_p m_p exp(2 p . delta).
 
@@ -16,16 +16,17 @@ One scaling with in-mass m_+ and out-mass m_- (exponents a and -b) has the close
 
 several scalings, or several exponents, take damped Newton steps. Both never raise F.
 
-A minimum exists iff no direction d has e_w . d <= 0 for all weights and < 0 for some. Whether it does
-is a small linear program over the factors, since units of a factor are alike; the weights that can be
-driven to zero are left out of the mass.
+A minimum exists iff no direction d has e_w . d <= 0 for all weights and < 0 for some. Whether one
+does is a small linear program over the factors, since all units of a factor are alike; the weights that
+can be driven to zero are left out of the mass.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.flatten_util
@@ -41,29 +42,20 @@ MAX_SWEEPS = 1000
 NEWTON_STEPS = 4
 
 
-class Minimum(NamedTuple):
-    """Where the sweeps ended: log-scales, number of sweeps, relative gradient, units left alone."""
-
-    log_scales: dict[str, Any]
-    sweeps: Any
-    gradient: Any
-    dead: Any
-
-
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Row:
-    """What the mass of a factor's units is made of: boxes by exponent pattern.
+    """What the mass of a factor's units is made of.
 
     Attributes:
         factor: Name of the factor.
-        patterns: Exponents [pattern, generator].
-        terms: For each pattern its boxes, and where the factor touches them.
+        terms: The boxes that it scales, and where it touches them.
+        patterns: Its exponents [term, generator].
         share: How many units of the factor a single weight joins; steps are divided by it.
     """
 
     factor: str
+    terms: tuple[tuple[int, Touch], ...]
     patterns: np.ndarray
-    terms: tuple[tuple[tuple[int, Touch], ...], ...]
     share: int
 
 
@@ -102,17 +94,20 @@ def rows_of(symmetry: Symmetry, boxes: Sequence[Box], counted: Collection[int]) 
     """The factors that scale, in order of use, with what makes up their mass."""
     found = []
     for factor in symmetry.factors:
-        terms: dict[tuple[float, ...], list[tuple[int, Touch]]] = {}
-        share = 1
-        for number in sorted(counted):
-            own = [t for t in boxes[number].scalings if t.factor == factor.name]
-            share = max(share, len(own))
-            for touch in own:
-                terms.setdefault(touch.pattern, []).append((number, touch))
+        own = [
+            [(number, touch) for touch in boxes[number].scalings if touch.factor == factor.name]
+            for number in sorted(counted)
+        ]
+        terms = tuple(itertools.chain(*own))
         if terms:
-            patterns = np.array(list(terms))
-            found.append(Row(factor.name, patterns, tuple(map(tuple, terms.values())), share))
+            patterns = np.array([touch.pattern for _, touch in terms])
+            found.append(Row(factor.name, terms, patterns, max(map(len, own))))
     return found
+
+
+def tolerance(dtype: Any) -> float:
+    """The relative gradient at which to stop: near what rounding leaves of it."""
+    return max(1e-12, 16 * float(jnp.finfo(dtype).eps))
 
 
 def minimise(
@@ -122,137 +117,138 @@ def minimise(
     start: LogScales,
     tolerance: float,
     max_sweeps: int = MAX_SWEEPS,
-) -> Minimum:
+) -> tuple[dict[str, Any], Any]:
     """Sweeps over the factors until the gradient of every unit is small against its mass.
 
-    The gradient that counts is |sum_p p m_p| / sum_p |p| m_p, largest over units and generators.
+    Returns:
+        The log-scales, and the number of sweeps.
     """
-    weights = {i: masses.off_diagonal(boxes[i], mass) for i, mass in weights.items()}
-    # Weights that only one factor scales enter with a mass that no sweep changes.
-    alone = {
-        row.factor: [_log_sum(boxes, weights, start, terms, alone=True) for terms in row.terms]
-        for row in rows
-    }
-    dtype = jax.tree.leaves(start)[0].dtype if rows else jnp.float32
-    limit = 0.45 * float(np.log(jnp.finfo(dtype).max))
-
-    def log_masses(row: Row, log_scales: LogScales) -> Any:
-        shape = log_scales[row.factor].shape[:-1]
-        by_pattern = []
-        for terms, fixed in zip(row.terms, alone[row.factor], strict=True):
-            moving = _log_sum(boxes, weights, log_scales, terms, alone=False)
-            log = jnp.logaddexp(fixed, moving) + masses.exponent(terms[0][1], log_scales)
-            by_pattern.append(jnp.broadcast_to(log, shape))
-        return jnp.stack(by_pattern, axis=-1)
-
+    if not rows:
+        return dict(start), jnp.zeros((), jnp.int32)
+    units = _Units(boxes, weights, rows)
     flat, unflat = jax.flatten_util.ravel_pytree({row.factor: start[row.factor] for row in rows})
+    # Half the range of squares: nothing overflows, however long an unbounded unit drifts.
+    limit = 0.45 * float(np.log(jnp.finfo(flat.dtype).max))
 
     def sweep(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
-        log_scales = dict(start) | unflat(flat)
-        gradient = jnp.zeros((), dtype)
+        log_scales = unflat(flat)
+        gradient = jnp.zeros((), flat.dtype)
         for row in rows:
-            logs = log_masses(row, log_scales)
+            logs = units.log_masses(row, log_scales)
             gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
             moved = log_scales[row.factor] + unit_step(logs, row.patterns) / row.share
             log_scales[row.factor] = jnp.clip(moved, -limit, limit)
-        return jax.flatten_util.ravel_pytree({row.factor: log_scales[row.factor] for row in rows})[0], gradient
+        return jax.flatten_util.ravel_pytree(log_scales)[0], gradient
 
     flat, sweeps = anderson.fixed_point(sweep, flat, tolerance, max_sweeps)
-    log_scales = dict(start) | unflat(flat)
-    gradient, dead = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+    return dict(start) | unflat(flat), sweeps
+
+
+def balance(
+    boxes: Sequence[Box], weights: Mapping[int, Mass], rows: Sequence[Row], log_scales: LogScales
+) -> tuple[Any, Any]:
+    """The largest relative gradient of a unit, and how many units have a scale left alone."""
+    gradient, dead = jnp.zeros(()), jnp.zeros((), jnp.int32)
+    units = _Units(boxes, weights, rows)
     for row in rows:
-        logs = log_masses(row, log_scales)
+        logs = units.log_masses(row, log_scales)
         gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
         dead += jnp.sum(~jnp.all(movable(logs, row.patterns), axis=-1), dtype=jnp.int32)
-    return Minimum(log_scales, sweeps, gradient, dead)
+    return gradient, dead
 
 
-def _log_sum(
-    boxes: Sequence[Box],
-    weights: Mapping[int, Mass],
-    log_scales: LogScales,
-    terms: Sequence[tuple[int, Touch]],
-    *,
-    alone: bool,
-) -> Any:
-    total = jnp.asarray(-jnp.inf, log_scales[terms[0][1].factor].dtype)
-    for number, touch in terms:
-        if (len(boxes[number].scalings) == 1) == alone:
-            log = masses.log_mass(boxes[number], weights[number], log_scales, touch)
-            total = jnp.logaddexp(total, log)
-    return total
+class _Units:
+    """The masses of all units, box by box, at any log-scales."""
+
+    def __init__(self, boxes: Sequence[Box], weights: Mapping[int, Mass], rows: Sequence[Row]):
+        self.boxes = boxes
+        used = {number for row in rows for number, _ in row.terms}
+        self.weights = {i: masses.off_diagonal(boxes[i], weights[i]) for i in used}
+        # What only one factor scales is summed once, before the sweeps.
+        self.alone = {
+            (row.factor, number): masses.log_mass(boxes[number], self.weights[number], {}, touch)
+            for row in rows
+            for number, touch in row.terms
+            if len(boxes[number].scalings) == 1
+        }
+
+    def log_masses(self, row: Row, log_scales: LogScales) -> Any:
+        """Log-masses [index.., term]."""
+        own = log_scales[row.factor]
+        logs = [
+            self.alone[row.factor, number]
+            if (row.factor, number) in self.alone
+            else masses.log_mass(self.boxes[number], self.weights[number], log_scales, touch)
+            for number, touch in row.terms
+        ]
+        return jnp.stack(logs, axis=-1) + 2 * own @ jnp.asarray(row.patterns.T, own.dtype)
 
 
 def movable(logs: Any, patterns: np.ndarray) -> Any:
     """Which generators of which units have mass on both sides; the others are left alone."""
-    alive = logs > -jnp.inf
-    sides = [jnp.any(alive[..., None] & (s * patterns > 0), axis=-2) for s in (1, -1)]
-    return (sides[0] & sides[1]) | ~jnp.any(patterns, axis=0)
+    alive = logs[..., None] > -jnp.inf
+    up, down = (jnp.any(alive & (s * patterns > 0), axis=-2) for s in (1, -1))
+    return up & down
 
 
 def relative_gradient(logs: Any, patterns: np.ndarray) -> Any:
     """|sum_p p m_p| / sum_p |p| m_p per unit and generator; 0 where nothing can move."""
-    share = jnp.exp(logs - _peak(logs))
-    up, down = (share @ jnp.asarray(np.maximum(s * patterns, 0), logs.dtype) for s in (1, -1))
-    both = movable(logs, patterns) & (up + down > 0)
-    return jnp.where(both, jnp.abs(up - down) / jnp.where(both, up + down, 1), 0)
+    up, down = _sides(logs, patterns)
+    return jnp.where(movable(logs, patterns), jnp.abs(jnp.tanh((up - down) / 2)), 0)
 
 
 def unit_step(logs: Any, patterns: np.ndarray) -> Any:
-    """The step delta [.., generator] that minimises sum_p exp(logs_p + 2 patterns_p . delta)."""
-    step = jnp.zeros((*logs.shape[:-1], patterns.shape[1]), logs.dtype)
-    free = movable(logs, patterns)
-    step = _one_by_one(logs, patterns, free, step)
-    if patterns.shape[1] == 1 and len(set(patterns.ravel())) <= 2:
-        return step
+    """The step delta [index.., generator] that lowers sum_p exp(logs_p + 2 patterns_p . delta).
 
-    def refine(_: Any, step: Any) -> Any:
-        return _newton(logs, patterns, free, _one_by_one(logs, patterns, free, step))
-
-    return jax.lax.fori_loop(0, NEWTON_STEPS, refine, step)
-
-
-def _one_by_one(logs: Any, patterns: np.ndarray, free: Any, step: Any) -> Any:
-    """The closed form, generator after generator.
-
-    Exact where all positive exponents of a generator are equal and all negative ones; else it stops
-    short of the minimum, on the way there.
+    The closed form reaches the minimum if each weight has one generator, with one positive and one
+    negative exponent. Else it stops short of it, and Newton steps follow.
     """
-    for generator, exponents in enumerate(patterns.T):
-        now = logs + 2 * step @ jnp.asarray(patterns.T, logs.dtype)
-        sides, largest = [], 0.0
-        for sign in (1, -1):
-            own = np.flatnonzero(sign * exponents > 0)
-            if not own.size:
-                break
-            weight = np.log(np.abs(exponents[own])).astype(logs.dtype)
-            sides.append(jax.nn.logsumexp(now[..., own] + weight, axis=-1))
-            largest += float(np.abs(exponents[own]).max())
-        if len(sides) == 2:
-            move = (sides[1] - sides[0]) / (2 * largest)
-            step = step.at[..., generator].add(jnp.where(free[..., generator], move, 0))
-    return step
+    free = movable(logs, patterns)
+    exponents = jnp.asarray(2 * patterns.T, logs.dtype)
+    largest = [np.max(s * patterns, axis=0) for s in (1, -1)]
+    joined = int(np.max(np.count_nonzero(patterns, axis=1)))
+    width = 2 * joined * np.maximum(largest[0] + largest[1], 1)
+
+    def closed_form(step: Any) -> Any:
+        up, down = _sides(logs + step @ exponents, patterns)
+        return step + jnp.where(free, (down - up) / width.astype(logs.dtype), 0)
+
+    step = closed_form(jnp.zeros(free.shape, logs.dtype))
+    even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
+    if joined == 1 and even:
+        return step
+    return jax.lax.fori_loop(
+        0, NEWTON_STEPS, lambda _, x: closed_form(_newton(logs, patterns, free, x)), step
+    )
+
+
+def _sides(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
+    """Log of sum_p |p| m_p over positive and over negative exponents, per unit and generator."""
+    size = np.log(np.maximum(np.abs(patterns), 1e-30)).astype(logs.dtype)
+    up, down = (
+        jax.nn.logsumexp(jnp.where(s * patterns > 0, logs[..., None] + size, -jnp.inf), axis=-2)
+        for s in (1, -1)
+    )
+    return up, down
 
 
 def _newton(logs: Any, patterns: np.ndarray, free: Any, step: Any) -> Any:
     """A Newton step of length log(1 + b) / b, b the largest change of a log-mass: never uphill."""
     exponents = jnp.asarray(2 * patterns, logs.dtype)
     now = logs + step @ exponents.T
-    share = jnp.exp(now - _peak(now))
+    peak = jnp.max(now, axis=-1, keepdims=True)
+    share = jnp.exp(now - jnp.where(peak > -jnp.inf, peak, 0))
     gradient = jnp.where(free, share @ exponents, 0)
-    pairs = free[..., :, None] & free[..., None, :]
-    hessian = jnp.where(pairs, jnp.einsum("...p,pi,pj->...ij", share, exponents, exponents), 0)
+    squares = jnp.einsum("pi,pj->pij", exponents, exponents)
+    hessian = jnp.einsum("...p,pij->...ij", share, squares, precision=jax.lax.Precision.HIGHEST)
+    hessian = jnp.where(free[..., :, None] & free[..., None, :], hessian, 0)
     diagonal = jnp.diagonal(hessian, axis1=-2, axis2=-1)
     norm = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
-    ridge = 1 + 10 * jnp.finfo(logs.dtype).eps
+    # On a unit diagonal, so that generators of light weights count; the ridge is for twins.
     eye = jnp.eye(patterns.shape[1], dtype=bool)
+    ridge = 1 + 10 * jnp.finfo(logs.dtype).eps
     scaled = jnp.where(eye, ridge, hessian * norm[..., :, None] * norm[..., None, :])
     direction = -norm * jnp.linalg.solve(scaled, (norm * gradient)[..., None])[..., 0]
     change = jnp.max(jnp.where(share > 0, jnp.abs(direction @ exponents.T), 0), axis=-1)
     length = jnp.where(change > 0, jnp.log1p(change) / jnp.where(change > 0, change, 1), 0)
     return step + length[..., None] * direction
-
-
-def _peak(logs: Any) -> Any:
-    peak = jnp.max(logs, axis=-1, keepdims=True)
-    return jnp.where(peak > -jnp.inf, peak, 0)

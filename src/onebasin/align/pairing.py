@@ -22,6 +22,7 @@ from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.elements import Block
 
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channel:
     """Arrays to be paired, leaf by leaf; `signed` when sign flips reach the moving side."""
@@ -64,15 +65,15 @@ class Pairing:
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._constant: dict[tuple[int, int], np.ndarray] = {}
         for channel in channels:
-            for leaf, a, b in zip(
-                symmetry.leaves, channel.reference, channel.moving, strict=True
-            ):
+            for leaf, a, b in zip(symmetry.leaves, channel.reference, channel.moving, strict=True):
                 for block in leaf.blocks:
                     movable = any(side in symmetry.permutable for side in block.sides)
                     if movable or (block.signs and channel.signed):
                         at = block.at()
-                        pair = (np.ascontiguousarray(x[at].reshape(block.shape)) for x in (a, b))
-                        self.add(Term(block, *pair, channel.signed))
+                        own, other = (
+                            np.ascontiguousarray(x[at].reshape(block.shape)) for x in (a, b)
+                        )
+                        self.add(Term(block, own, other, channel.signed))
 
     def add(self, term: Term) -> None:
         """One more block to be paired."""
@@ -134,9 +135,7 @@ class Pairing:
             found[signature] = found[signature] + product if signature in found else product
         return found
 
-    def partial_gains(
-        self, name: str, state: State, known: set[str]
-    ) -> Gains:
+    def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         """Like `gains`, from terms whose other movable sides are all in `known`."""
         found: Gains = {}
         for number, axis in self.places[name]:

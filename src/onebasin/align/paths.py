@@ -111,7 +111,7 @@ def geodesic(a: Gaussian, b: Gaussian, t: Any) -> Gaussian:
 
 def independent(a: Gaussian, b: Gaussian, t: Any) -> Gaussian:
     """The distribution of (1 - t) x0 + t x1 for independent draws x0 and x1."""
-    std = jax.tree.map(lambda x, y: _hypot((1 - t) * x, t * y), a.std, b.std)
+    std = jax.tree.map(lambda x, y: _hypot(x, y, jnp.asarray(t, x.dtype)), a.std, b.std)
     parts = [
         jax.tree.map(lambda x, s=scale: jnp.asarray(s, x.dtype) * x, end.factor)
         for end, scale in ((a, 1 - t), (b, t))
@@ -145,8 +145,8 @@ PATHS: dict[str, Path] = {
 }
 
 
-def _hypot(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.sqrt(x**2 + y**2)
+def _hypot(x: jax.Array, y: jax.Array, t: jax.Array) -> jax.Array:
+    return jnp.sqrt(((1 - t) * x) ** 2 + (t * y) ** 2)
 
 
 def _lengthened(a: Any, b: Any, t: Any) -> Any:

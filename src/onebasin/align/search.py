@@ -64,9 +64,7 @@ def search(
         raise ValueError("no start to search from: give at least one, or restarts=1 or more")
     # A race: one sweep each; starts that fall far behind the best are not followed further.
     held = objective.objective(State.identity(objective.symmetry))
-    running = [
-        (descend(objective, state, solve, rng, max_sweeps=1), name) for name, state in plans
-    ]
+    running = [(descend(objective, state, solve, rng, max_sweeps=1), name) for name, state in plans]
     lead = max(result.objective for result, _ in running)
     behind = FAR_BEHIND * (lead - held)
     ended = [

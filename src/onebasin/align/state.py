@@ -30,9 +30,7 @@ class State:
     def random(cls, symmetry: Symmetry, rng: np.random.Generator) -> State:
         """Uniform permutations, no sign flipped: signs follow from the first visit."""
         state = cls.identity(symmetry)
-        state.permutations = {
-            k: rng.permuted(v, axis=-1) for k, v in state.permutations.items()
-        }
+        state.permutations = {k: rng.permuted(v, axis=-1) for k, v in state.permutations.items()}
         return state
 
     def copy(self) -> State:

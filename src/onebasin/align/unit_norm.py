@@ -1,10 +1,10 @@
 """Unit norm: every unit's incoming weights have norm 1.
 
-A unit with k scalings has k norms to fix. They are found by walking over the boxes of the parameters
-in order of use. A box is an *anchor* of factor f if f is the only one with a free direction left
-in the exponents that act on it: given what was fixed before, its norm per unit of f tells how far to
-go along that direction, and each anchor takes one direction away. With p the exponents of f on the
-box, d a direction with p . d = 1 that no earlier anchor sees, and norm_i the norm for unit i,
+A unit with k scalings has k norms to fix. They are found by walking over the boxes of the
+parameters in order of use. A box is an *anchor* of factor f if f is the only one that can still
+change it along a free direction: given what was fixed before, its norm per unit of f tells how far
+to go along that direction, and each anchor takes one direction away. With p the exponents of f on
+the box, d a direction with p . d = 1 that no earlier anchor sees, and norm_i the norm for unit i,
 
     log_scale_i <- log_scale_i - d log norm_i.
 
@@ -102,7 +102,11 @@ def anchors(
             (i, t)
             for i in walk
             if boxes[i].leaf == boxes[number].leaf
-            or (biases and boxes[i].kernel is not None and boxes[boxes[i].kernel or 0].leaf == boxes[number].leaf)
+            or (
+                biases
+                and boxes[i].kernel is not None
+                and boxes[boxes[i].kernel or 0].leaf == boxes[number].leaf
+            )
             for t in [_open(boxes, i, kind, free)]
             if t is not None and (t[1].factor, t[1].pattern) == (touch.factor, touch.pattern)
         ]

@@ -1,0 +1,177 @@
+"""Canonical signs and canonical order: what is left once the scales are fixed.
+
+Signs: the incoming weight of largest magnitude is positive. As with unit norm, a walk over the
+boxes in order of use says which weights settle which sign.
+
+Order ("NS" of laurent2024symmetry): units are sorted by their incoming weights, the largest first.
+Incoming are the weights through which the model first reaches a unit, without their biases. A
+factor that depends on others is sorted inside each copy, and then the copies are sorted as wholes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.align import masses
+from onebasin.align.touches import Box, Touch
+from onebasin.align.unit_norm import Anchor
+from onebasin.symmetry import Element, Factor, Symmetry
+
+ORDERS = ("max", "mean", "median", "first")
+
+
+def settle_signs(
+    boxes: Sequence[Box], leaves: Sequence[Any], signs: Mapping[str, Any], found: Sequence[Anchor]
+) -> dict[str, Any]:
+    """Flips signs so that the weight of largest magnitude in every anchor is positive."""
+    settled = dict(signs)
+    for anchor in found:
+        high, low = jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf)
+        for number, touch in anchor.boxes:
+            weights = _flipped(boxes[number], leaves, settled)
+            weights = _units_first(weights, touch.places)
+            high = jnp.maximum(high, jnp.max(weights, axis=-1))
+            low = jnp.minimum(low, jnp.min(weights, axis=-1))
+        flip = (high + low < 0)[..., None] & (anchor.direction > 0)
+        old = settled[anchor.factor]
+        settled[anchor.factor] = jnp.where(flip, -old, old)
+    return settled
+
+
+def _flipped(box: Box, leaves: Sequence[Any], signs: Mapping[str, Any]) -> Any:
+    weights = masses.content(box, leaves)
+    for touch in box.signs:
+        weights = weights * _spread(_sign(touch, signs), touch.places, weights.ndim)
+    return weights
+
+
+def _sign(touch: Touch, signs: Mapping[str, Any]) -> Any:
+    odd = np.flatnonzero(np.asarray(touch.pattern) % 2)
+    return jnp.prod(signs[touch.factor][..., odd], axis=-1, dtype=jnp.int8)
+
+
+def _spread(values: Any, places: Sequence[int], ndim: int) -> Any:
+    """Lays the axes of `values` at the given places among `ndim` axes."""
+    order = [int(i) for i in np.argsort(places)]
+    return jnp.expand_dims(
+        jnp.transpose(values, order), tuple(i for i in range(ndim) if i not in places)
+    )
+
+
+def _units_first(weights: Any, places: Sequence[int]) -> Any:
+    """The entries of a box with the given sides in front and all others as one last axis."""
+    moved = jnp.moveaxis(weights, places, range(len(places)))
+    return moved.reshape(*moved.shape[: len(places)], -1)
+
+
+def sort_units(
+    symmetry: Symmetry, boxes: Sequence[Box], leaves: Sequence[Any], order: str
+) -> dict[str, Any]:
+    """The permutations that sort all factors.
+
+    The largest weight, the mean and the median do not depend on how other factors are sorted. The
+    first weight does: it is the first once the factors before are sorted.
+    """
+    waiting = [f for f in symmetry.factors if "permutation" in f.kinds]
+    sorts: dict[str, Any] = {}
+    while waiting:
+        ready = [f for f in waiting if not _undecided(symmetry, f, _incoming(f, boxes), sorts)]
+        factor = (ready or waiting)[0]
+        waiting.remove(factor)
+        incoming = _incoming(factor, boxes)
+        if order == "first":
+            key = _first(symmetry, factor, incoming[0], leaves, sorts)
+        else:
+            key = _statistic(factor, incoming, leaves, order)
+        sorts[factor.name] = jnp.argsort(-key, axis=-1, stable=True)
+    return _nest(symmetry, sorts)
+
+
+def _incoming(factor: Factor, boxes: Sequence[Box]) -> list[Box]:
+    own = [box for box in boxes if factor.index[-1] in box.block.sides]
+    first = next((box for box in own if box.kernel is None), own[0])
+    return [box for box in own if box.leaf == first.leaf]
+
+
+def _places(factor: Factor, box: Box) -> tuple[int, ...]:
+    """Where the index sets of a factor stand in a box: the last place, if there are several."""
+    sides = box.block.sides
+    return tuple(len(sides) - 1 - sides[::-1].index(name) for name in factor.index)
+
+
+def _undecided(
+    symmetry: Symmetry, factor: Factor, incoming: Sequence[Box], sorts: Mapping[str, Any]
+) -> list[int]:
+    """The sides of the incoming weights whose order is still open."""
+    places = _places(factor, incoming[0])
+    return [
+        side
+        for side, name in enumerate(incoming[0].block.sides)
+        if side not in places and name in symmetry.permutable and name not in sorts
+    ]
+
+
+def _statistic(factor: Factor, incoming: Sequence[Box], leaves: Sequence[Any], order: str) -> Any:
+    parts = [_units_first(masses.content(box, leaves), _places(factor, box)) for box in incoming]
+    if order == "median":
+        return jnp.median(jnp.concatenate(parts, axis=-1), axis=-1)
+    if order == "mean":
+        count = sum(math.prod(p.shape[len(factor.index) :]) for p in parts)
+        return sum(jnp.sum(p, axis=-1) for p in parts) / count
+    key = jnp.max(parts[0], axis=-1)
+    for part in parts[1:]:
+        key = jnp.maximum(key, jnp.max(part, axis=-1))
+    return key
+
+
+def _first(
+    symmetry: Symmetry,
+    factor: Factor,
+    box: Box,
+    leaves: Sequence[Any],
+    sorts: Mapping[str, Any],
+) -> Any:
+    """For each unit the weight at the first index of all other sides, as these are sorted so far.
+
+    Where a side waits for the factor itself, its largest weight stands in.
+    """
+    places, sides = _places(factor, box), box.block.sides
+    weights = masses.content(box, leaves)
+    undecided = _undecided(symmetry, factor, [box], sorts)
+    weights = jnp.max(weights, axis=tuple(undecided), keepdims=True)
+    shape = tuple(symmetry.sizes[name] for name in factor.index)
+    at: dict[int, Any] = {
+        place: jnp.arange(n).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        for axis, (place, n) in enumerate(zip(places, shape, strict=True))
+    }
+
+    def index(side: int) -> Any:
+        if side not in at:
+            sort = None if side in undecided else sorts.get(sides[side])
+            if sort is None:
+                at[side] = 0
+            else:
+                above = tuple(index(sides.index(p)) for p in symmetry.parents[sides[side]])
+                at[side] = sort[(*above, 0)]
+        return at[side]
+
+    return weights[tuple(index(side) for side in range(len(sides)))]
+
+
+def _nest(symmetry: Symmetry, sorts: Mapping[str, Any]) -> dict[str, Any]:
+    """One permutation out of sorts that were made in the old order of their parents."""
+    depth = {name: len(symmetry.parents[name]) for name in sorts}
+    nothing = symmetry.identity().permutations
+    total: dict[str, Any] | None = None
+    for level in sorted(set(depth.values()), reverse=True):
+        step = nothing | {name: sort for name, sort in sorts.items() if depth[name] == level}
+        if total is None:
+            total = step
+        else:
+            total = symmetry.compose(Element(step, {}, {}), Element(total, {}, {})).permutations
+    return total or dict(nothing)

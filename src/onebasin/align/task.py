@@ -1,0 +1,166 @@
+"""What a solver is given: two networks or posteriors, a cost, and a training loss if there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from onebasin.align.activations import DataObjective
+from onebasin.align.assignment import Assignment
+from onebasin.align.barrier import as_pytree
+from onebasin.align.descent import Descent, Objective
+from onebasin.align.paths import interpolate
+from onebasin.align.search import STARTS, Found, search
+from onebasin.align.state import State
+from onebasin.posterior import Gaussian, push_forward
+from onebasin.symmetry import Element, Symmetry
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """One alignment problem, scalings already removed from both sides.
+
+    Attributes:
+        symmetry: The model's group.
+        objective: The cost, as something to be made large.
+        assignment: The assignment solver.
+        moving: What is to be moved: parameters, or a `Gaussian`.
+        reference: What it is moved to.
+        cost: The name of the cost.
+        starts: Where coordinate descent starts; solvers that need one start take the first `State`
+            among them, or else the outcome of that descent.
+        restarts: Number of further random starts of coordinate descent.
+        seed: Seed of all random choices.
+        max_sweeps: Most rounds of each coordinate descent.
+        loss_fn: The training loss, from whatever `interpolate` gives between the two (parameters,
+            or a `Gaussian`) to a scalar, or to a dictionary with "train loss" or "loss" as `losses`
+            and `marginal_loss` make it. Deterministic, and jittable.
+        path: The path of `interpolate` on which the two meet half way.
+        apply_fn: The model, for candidates that look at data.
+        inputs: Data for those.
+        batch_size: Examples at a time for those.
+    """
+
+    symmetry: Symmetry
+    objective: Objective
+    assignment: Assignment
+    moving: Any
+    reference: Any
+    cost: str = "weights"
+    starts: Sequence[str | State] = STARTS
+    restarts: int = 0
+    seed: int = 0
+    max_sweeps: int = 100
+    loss_fn: Callable[[Any], Any] | None = None
+    path: str = "geodesic"
+    apply_fn: Callable[[Any, Any], Any] | None = None
+    inputs: Any = None
+    batch_size: int = 1000
+
+    @property
+    def start(self) -> State | None:
+        """The first start that is given as a state."""
+        return next((start for start in self.starts if isinstance(start, State)), None)
+
+    def first(self) -> State:
+        """The given start, or the outcome of coordinate descent."""
+        return self.start or self.descent(self.starts, self.restarts).best.state
+
+    def descent(self, starts: Sequence[str | State], restarts: int = 0) -> Found:
+        """Coordinate descent on the cost, with the signs that it leaves open settled."""
+        found = search(
+            self.objective,
+            self.assignment,
+            starts=starts,
+            restarts=restarts,
+            seed=self.seed,
+            max_sweeps=self.max_sweeps,
+        )
+        settle(self.objective, found.best.state)
+        return found
+
+    def found(self, state: State, name: str, sweeps: int = 0) -> Found:
+        """An outcome that is not the end of a descent on the cost."""
+        return Found(Descent(state, self.objective.objective(state), sweeps, 0, set()), name)
+
+    def loss(self, state: State) -> float:
+        """The training loss half way between the reference and what the state makes of moving."""
+        value = _loss_half_way(
+            as_pytree(self.loss_fn),
+            self.symmetry,
+            self.path,
+            self.reference,
+            self.moving,
+            state.element(self.symmetry),
+        )
+        return math.inf if math.isnan(value) else float(value)
+
+    def check_loss(self, what: str) -> None:
+        """Refuses a task without a training loss."""
+        if self.loss_fn is None:
+            raise ValueError(
+                f"{what} goes by the training loss half way between the two: pass loss_fn=, a "
+                "function from parameters to a scalar (losses(apply_fn, train) makes one)"
+            )
+
+
+class Solver(Protocol):
+    """What every solver is."""
+
+    def __call__(self, task: Task) -> Found:
+        """The best state that it finds, and in words how."""
+
+
+def settle(objective: Objective, state: State) -> None:
+    """Settles in place the signs that a cost on data leaves open."""
+    if isinstance(objective, DataObjective):
+        objective.settle_signs(state)
+
+
+def mean_of(posterior: Any) -> Any:
+    """The parameters that stand for a posterior."""
+    return posterior.mean if isinstance(posterior, Gaussian) else posterior
+
+
+def push(symmetry: Symmetry, element: Element, posterior: Any) -> Any:
+    """Moves parameters or a posterior."""
+    if isinstance(posterior, Gaussian):
+        return push_forward(symmetry, element, posterior)
+    return symmetry.act(element, posterior)
+
+
+def leaves_of(tree: Any) -> list[np.ndarray]:
+    """The leaves of a tree in NumPy."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def half_way(loss_fn: Any, path: str, reference: Any, moved: Any) -> jax.Array:
+    """The training loss half way between the two, as a scalar."""
+    value = loss_fn(interpolate(reference, moved, 0.5, path))
+    if isinstance(value, dict):
+        name = next((n for n in ("train loss", "loss") if n in value), None)
+        if name is None:
+            raise ValueError(
+                f"loss_fn gave a dictionary of {', '.join(map(repr, value))}, expected a scalar, "
+                "or a dictionary with 'train loss' or 'loss'"
+            )
+        value = value[name]
+    if np.shape(value) != ():
+        raise ValueError(
+            f"loss_fn gave an array of shape {np.shape(value)}, expected a scalar: take the mean "
+            "over examples"
+        )
+    return value
+
+
+@functools.partial(jax.jit, static_argnames=("symmetry", "path"))
+def _loss_half_way(
+    loss_fn: Any, symmetry: Symmetry, path: str, reference: Any, moving: Any, element: Element
+) -> jax.Array:
+    return half_way(loss_fn, path, reference, push(symmetry, element, moving))
