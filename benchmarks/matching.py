@@ -35,12 +35,15 @@ from onebasin.align.search import search
 
 
 def plain_descent(
-    a: list[tuple[np.ndarray, np.ndarray]], b: list[tuple[np.ndarray, np.ndarray]], seed: int
-) -> tuple[float, dict[str, float]]:
-    """Kernels (in, out) and biases of two MLPs; returns the objective and the seconds spent."""
+    a: list[tuple[np.ndarray, np.ndarray]],
+    b: list[tuple[np.ndarray, np.ndarray]],
+    seed: int,
+    start: list[np.ndarray] | None = None,
+) -> tuple[float, dict[str, float], list[np.ndarray]]:
+    """Kernels (in, out) and biases of two MLPs: the objective, seconds spent and permutations."""
     rng = np.random.default_rng(seed)
     hidden = len(a) - 1
-    perms = [np.arange(kernel.shape[1]) for kernel, _ in a[:-1]]
+    perms = list(start or [np.arange(kernel.shape[1]) for kernel, _ in a[:-1]])
     spent = {"products": 0.0, "assignments": 0.0}
 
     def gain(i: int) -> np.ndarray:
@@ -55,11 +58,11 @@ def plain_descent(
     while improved:
         improved = False
         for i in rng.permutation(hidden):
-            start = time.perf_counter()
+            begin = time.perf_counter()
             matrix = gain(i)
             middle = time.perf_counter()
             columns = linear_sum_assignment(matrix, maximize=True)[1]
-            spent["products"] += middle - start
+            spent["products"] += middle - begin
             spent["assignments"] += time.perf_counter() - middle
             units = np.arange(len(columns))
             if (
@@ -77,7 +80,7 @@ def plain_descent(
             moved, shift = moved[:, perms[i]], shift[perms[i]]
         objective += float(np.sum(a[i][0] * moved, dtype=np.float64))
         objective += float(np.sum(a[i][1] * shift, dtype=np.float64)) if i < hidden else 0.0
-    return objective, spent
+    return objective, spent, perms
 
 
 def images() -> tuple[jax.Array, jax.Array]:
@@ -118,7 +121,7 @@ def measure(width: int, steps: int) -> dict[str, Any]:
     layers = [[(flat[2 * i + 1], flat[2 * i]) for i in range(4)] for flat in leaves]
 
     start = time.perf_counter()
-    plain, spent = plain_descent(layers[0], layers[1], 0)
+    plain, spent, _ = plain_descent(layers[0], layers[1], 0)
     plain_seconds = time.perf_counter() - start
 
     start = time.perf_counter()

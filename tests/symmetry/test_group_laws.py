@@ -263,4 +263,4 @@ def test_log_copies_counts_the_elements() -> None:
     assert subject("relu").sym.log_copies() == pytest.approx(np.log(24))
     assert subject("tanh").sym.log_copies() == pytest.approx(np.log(24 * 16))
     assert subject("heads").sym.log_copies() == pytest.approx(np.log(2 * (6 * 8) ** 4))
-    assert subject("scan").sym.log_copies() == pytest.approx(np.log(24 * 2 * 6**2))
+    assert subject("scan").sym.log_copies() == pytest.approx(np.log(24 * 2**4 * 6**2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import channels
+from onebasin.align import assignment, channels
 from onebasin.align.activations import DataCost, DataObjective
 from onebasin.align.assignment import Assignment
 from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
@@ -26,11 +27,14 @@ from onebasin.align.gauge import scaling_element, scaling_elements
 from onebasin.align.matching import COSTS, DATA_COSTS, leaves_of
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
+from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
 from onebasin.posterior import Draws, Gaussian, Mixture, push_forward
 from onebasin.symmetry import Element, Symmetry
+from onebasin.symmetry.group import Leaf
 
 REFERENCES = ("mean", "first", "leave-one-out")
+CHUNK_BYTES = 2**28
 Progress = Callable[[Iterable[int], str], Iterable[int]]
 
 
@@ -195,8 +199,7 @@ class _Work:
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
         gauges = scaling_elements(symmetry, means, scaling)
-        act = jax.jit(jax.vmap(symmetry.act))
-        scaled = act(gauges, means)
+        scaled = symmetry.act_many(gauges, means)
         stds = None
         if spread is not None:
             moved = jax.vmap(lambda g, m, s: push_forward(symmetry, g, Gaussian(m, s)).std)
@@ -220,18 +223,21 @@ class _Work:
         return self.tree([leaf[0] for leaf in self.means])
 
     def mean(self, states: list[State]) -> Any:
-        moved = jax.jit(jax.vmap(self.symmetry.act))(self._stacked(states), self.tree(self.means))
+        moved = self.symmetry.act_many(self._stacked(states), self.tree(self.means))
         return jax.tree.map(lambda x: np.asarray(x.mean(axis=0)), moved)
 
     def _spread(self, states: list[State]) -> list[np.ndarray]:
         assert self.stds is not None
         plain = [dataclasses.replace(s, signs=_unsigned(s.signs)) for s in states]
-        moved = jax.jit(jax.vmap(self.symmetry.act))(self._stacked(plain), self.tree(self.stds))
+        moved = self.symmetry.act_many(self._stacked(plain), self.tree(self.stds))
         return [np.asarray(x.mean(axis=0)) for x in jax.tree.leaves(moved)]
 
     def _stacked(self, states: list[State]) -> Element:
-        many = [s.element(self.symmetry) for s in states]
-        return jax.tree.map(lambda *x: jnp.stack(x), *many)
+        permutations = {
+            k: np.stack([s.permutations[k] for s in states]) for k in states[0].permutations
+        }
+        signs = {k: np.stack([s.signs[k] for s in states]) for k in states[0].signs}
+        return Element(permutations, jax.tree.map(jnp.zeros_like, self.gauges.log_scales), signs)
 
     def elements(self, states: list[State]) -> Element:
         return jax.vmap(self.symmetry.compose)(self._stacked(states), self.gauges)
@@ -253,6 +259,8 @@ class _Work:
         progress: Progress | None,
     ) -> tuple[list[State], list[float]]:
         """Every draw brought to its optimum against the centre, from where it stands."""
+        if self.simple and mode == "common":
+            return self._round_at_once(centre, solve, number, progress)
         spread = self._spread(states) if self.stds is not None else None
         visit = partial(self._visit, centre, spread, states, mode, solve, seed, number)
         which: Iterable[int] = range(self.count)
@@ -261,6 +269,55 @@ class _Work:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             results = list(pool.map(visit, which))
         return [state for state, _ in results], [cost for _, cost in results]
+
+    @functools.cached_property
+    def simple(self) -> bool:
+        """Whether one batch of products decides all: points, one movable side per block."""
+        if self.data is not None or self.stds is not None:
+            return False
+        movable = self.symmetry.permutable
+        return all(
+            "permutation" in f.kinds and len(f.index) == 1 and f.signs <= 1
+            for f in self.symmetry.factors
+        ) and all(
+            sum(side in movable for side in block.sides) <= 1
+            for leaf in self.symmetry.leaves
+            for block in leaf.blocks
+        )
+
+    def _round_at_once(
+        self, centre: Any, solve: Assignment, number: int, progress: Progress | None
+    ) -> tuple[list[State], list[float]]:
+        """All draws of a chunk in one product per block, then their assignments on all threads."""
+        target = leaves_of(centre)
+        constant = float(sum(np.sum(np.square(x), dtype=np.float64) for x in target))
+        size = max(1, CHUNK_BYTES // max(4 * f.size**2 for f in self.symmetry.factors))
+        chunks: Iterable[int] = range(0, self.count, size)
+        if progress is not None:
+            chunks = progress(chunks, f"round {number + 1}")
+        every = Assignment(solve.name)
+        states: list[State] = []
+        costs: list[float] = []
+        for start in chunks:
+            own = [leaf[start : start + size] for leaf in self.means]
+            gains: dict[str, Gains] = {}
+            fixed = np.zeros(len(own[0]))
+            for leaf, a, b in zip(self.symmetry.leaves, target, own, strict=True):
+                fixed += _batched(self.symmetry, leaf, a, b, gains)
+            found = [State.identity(self.symmetry) for _ in range(len(own[0]))]
+            value = fixed
+            for name, parts in gains.items():
+                totals, signs = best_signs(parts, self.symmetry.factor(name).signs)
+                columns = every(totals)
+                value = value + assignment.value(totals, columns)
+                for i, state in enumerate(found):
+                    state.permutations[name] = columns[i]
+                    if self.symmetry.factor(name).signs:
+                        state.signs[name] = signs[i][np.arange(len(columns[i])), columns[i]]
+            norms = sum(np.square(x).reshape(len(x), -1).sum(axis=1, dtype=np.float64) for x in own)
+            costs += list(constant + norms - 2 * value)
+            states += found
+        return states, costs
 
     def _visit(
         self,
@@ -300,6 +357,33 @@ class _Work:
         if isinstance(objective, DataObjective):
             objective.settle_signs(result.state)
         return result.state, price(result.objective)
+
+
+def _batched(
+    symmetry: Symmetry, leaf: Leaf, a: np.ndarray, b: np.ndarray, gains: dict[str, Gains]
+) -> np.ndarray:
+    """Adds a leaf's products to the gains [draw, i, j]; returns what no permutation changes."""
+    fixed = np.zeros(len(b))
+    if not leaf.blocks:
+        return np.tensordot(b.reshape(len(b), -1), a.ravel(), axes=1).astype(np.float64)
+    for block in leaf.blocks:
+        at = block.at()
+        x = a[at].reshape(block.shape)
+        y = np.stack([each[at].reshape(block.shape) for each in b]) if len(leaf.blocks) > 1 else b
+        y = y.reshape(len(b), *block.shape)
+        movable = [i for i, side in enumerate(block.sides) if side in symmetry.permutable]
+        if not movable:
+            fixed += y.reshape(len(b), -1) @ x.ravel()
+            continue
+        axis = movable[0]
+        n = block.shape[axis]
+        rows = np.moveaxis(y, axis + 1, 1).reshape(len(b) * n, -1)
+        product = (rows @ np.moveaxis(x, axis, 0).reshape(n, -1).T).reshape(len(b), n, n)
+        signature = frozenset(w.generator for w in block.signs)
+        held = gains.setdefault(block.sides[axis], {})
+        product = product.transpose(0, 2, 1)
+        held[signature] = held[signature] + product if signature in held else product
+    return fixed
 
 
 def _unsigned(signs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,9 +4,9 @@ With mu the log-scales and e_w the exponents with which they act on weight w, th
 
     M(mu) = sum_w w^2 exp(2 e_w . mu)
 
-is convex (laurent2024symmetry). It is minimised factor by factor (stock2019equi), in sweeps that are
-accelerated. For one unit of a factor, the others held fixed, only the masses m_p of its weights with
-exponents p count:
+is convex (laurent2024symmetry). It is minimised factor by factor (stock2019equi), in sweeps that
+are accelerated. For one unit of a factor, the others held fixed, only the masses m_p of its weights
+with exponents p count:
 
     F(delta) = sum_p m_p exp(2 p . delta).
 
@@ -17,8 +17,8 @@ One scaling with in-mass m_+ and out-mass m_- (exponents a and -b) has the close
 several scalings, or several exponents, take damped Newton steps. Both never raise F.
 
 A minimum exists iff no direction d has e_w . d <= 0 for all weights and < 0 for some. Whether one
-does is a small linear program over the factors, since all units of a factor are alike; the weights that
-can be driven to zero are left out of the mass.
+does is a small linear program over the factors, since all units of a factor are alike; the weights
+that can be driven to zero are left out of the mass.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def balance(
     for row in rows:
         logs = units.log_masses(row, log_scales)
         gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
-        dead += jnp.sum(~jnp.all(movable(logs, row.patterns), axis=-1), dtype=jnp.int32)
+        stuck = ~movable(logs, row.patterns) & np.any(row.patterns, axis=0)
+        dead += jnp.sum(jnp.any(stuck, axis=-1), dtype=jnp.int32)
     return gradient, dead
 
 

@@ -1,10 +1,10 @@
 r"""Permutations relaxed to doubly stochastic matrices, and what an objective becomes of them.
 
 A factor's permutation p is the matrix X[i, j] = 1 where j = p[i], one per index of its parents. A
-block B is moved by one such matrix along each of its sides, parents' first; with convex combinations
-of permutations in their place that stays well defined and multilinear. Where signs act, the product
-of permutation and sign is relaxed with it: a factor has one matrix X_s for each set s of sign
-generators that flips some block, all of them the same convex combination of signed permutations.
+block is moved by one such matrix along each of its sides, parents' first. With convex combinations
+of permutations in their place that stays well defined, and multilinear. Where signs act, signed
+permutations are relaxed: a factor has one matrix X_s for each set s of sign generators that flips
+some block, all of them the same convex combination.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ class Relaxed:
         return np.einsum(subscripts, *operands, optimize=path)
 
 
-def hard(state: State, name: str, signatures: Iterable[Signature]) -> dict[Signature, np.ndarray]:
-    """One factor's matrices of a state."""
+def hard(state: State, name: str, signatures: Iterable[Signature]) -> dict[Signature, Any]:
+    """One factor's matrices of a state, in NumPy or JAX as the state is."""
     permutation = state.permutations[name]
-    matrix = np.eye(permutation.shape[-1])[permutation]
+    matrix = (permutation[..., None] == np.arange(permutation.shape[-1])).astype(float)
     return {
-        s: matrix * np.prod(state.signs[name][..., sorted(s)], axis=-1)[..., None] if s else matrix
+        s: matrix * state.signs[name][..., sorted(s)].prod(axis=-1)[..., None] if s else matrix
         for s in signatures
     }
 
@@ -195,19 +195,17 @@ def _sides(
 
 
 def _signature(block: Block, name: str, axis: int) -> Signature:
-    return frozenset(
-        w.generator for w in block.signs if w.factor == name and w.places[-1] == axis
-    )
+    return frozenset(w.generator for w in block.signs if w.factor == name and w.places[-1] == axis)
 
 
-def _held_signs(symmetry: Symmetry, block: Block, held: State, signed: bool) -> np.ndarray:
+def _held_signs(symmetry: Symmetry, block: Block, held: State, signed: bool) -> Any:
     """The signs of factors that are not permuted, along the sides of a moved block."""
-    total = np.ones((1,) * len(block.sides))
+    total: Any = np.ones((1,) * len(block.sides))
     for w in block.signs if signed else ():
         if w.factor not in symmetry.permutable:
             sign = held.signs[w.factor][..., w.generator].transpose(np.argsort(w.places))
-            rest = [axis for axis in range(total.ndim) if axis not in w.places]
-            total = total * np.expand_dims(sign, rest)
+            shape = [n if axis in w.places else 1 for axis, n in enumerate(block.shape)]
+            total = total * sign.reshape(shape)
     return total
 
 
@@ -223,13 +221,15 @@ def _forms(objective: Objective, held: State) -> Iterable[Form]:
     elif isinstance(objective, DataObjective):
         yield from _data_forms(objective, held)
     else:
-        raise TypeError(f"got an objective of type {type(objective).__name__}, which has no relaxation")
+        raise TypeError(
+            f"got an objective of type {type(objective).__name__}, which has no relaxation"
+        )
 
 
 def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
     """Products over the data, times those of the parameter that reads the factor if it counts."""
     symmetry = objective.symmetry
-    for name, measured in objective.measured.items():
+    for name, measured in objective._by_factor.items():
         parents = symmetry.parents[name]
         n, copies = symmetry.sizes[name], tuple(symmetry.sizes[parent] for parent in parents)
         for each in measured:
@@ -240,7 +240,7 @@ def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
                 own = PLAIN if each.partner_gram is not None else each.flipped_by
                 arrays: tuple[np.ndarray, ...] = ()
             else:
-                term = objective.pairing.terms[each.term]
+                term = objective._pairing.terms[each.term]
                 block, own = term.block, PLAIN
                 signs = _held_signs(symmetry, block, held, True)
                 arrays = (term.reference * signs, term.moving.astype(np.float64))

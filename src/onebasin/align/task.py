@@ -1,4 +1,4 @@
-"""What a solver is given: two networks or posteriors, a cost, and a training loss if there is one."""
+"""What a solver is given: two networks or posteriors, a cost, and perhaps a training loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onebasin.align.descent import Descent, Objective
 from onebasin.align.paths import interpolate
 from onebasin.align.search import STARTS, Found, search
 from onebasin.align.state import State
-from onebasin.posterior import Gaussian, push_forward
+from onebasin.posterior import Gaussian, push_forward, trees
 from onebasin.symmetry import Element, Symmetry
 
 
@@ -121,6 +121,30 @@ def settle(objective: Objective, state: State) -> None:
     """Settles in place the signs that a cost on data leaves open."""
     if isinstance(objective, DataObjective):
         objective.settle_signs(state)
+
+
+def same(a: State, b: State) -> bool:
+    """Whether two states are one element."""
+    return all(
+        np.array_equal(x[name], y[name])
+        for x, y in ((a.permutations, b.permutations), (a.signs, b.signs))
+        for name in x
+    )
+
+
+def split_floats(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The leaves that can be trained, and what puts others like them in their places."""
+    structure: Any
+    leaves, structure = jax.tree.flatten(tree)
+    trained = [trees.is_float(leaf) for leaf in leaves]
+
+    def whole(floats: list[Any]) -> Any:
+        following = iter(floats)
+        return structure.unflatten(
+            [next(following) if yes else leaf for yes, leaf in zip(trained, leaves, strict=True)]
+        )
+
+    return [leaf for yes, leaf in zip(trained, leaves, strict=True) if yes], whole
 
 
 def mean_of(posterior: Any) -> Any:

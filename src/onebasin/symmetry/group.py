@@ -167,6 +167,15 @@ class Symmetry:
     def _act(self) -> Any:
         return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
 
+    def act_many(self, elements: Element, stacked: Any) -> Any:
+        """Moves stacked parameters, one element per draw; compiled once per symmetry."""
+        leaves, structure = jax.tree.flatten(stacked)
+        return jax.tree.unflatten(structure, self._act_many(elements, leaves))
+
+    @functools.cached_property
+    def _act_many(self) -> Any:
+        return jax.jit(jax.vmap(lambda g, leaves: self.act_on_leaves(g, leaves, jnp)))
+
     def act_on_leaves(self, g: Element, leaves: list[Any], xp: Any = jnp) -> list[Any]:
         """The action on the flat list of leaves, with the array functions of `xp`."""
         return [
@@ -180,16 +189,12 @@ class Symmetry:
         paths = [path_name(path) for path, _ in found]
         expected = [leaf.path for leaf in self.leaves]
         if paths != expected:
-            odd = next(
-                (
-                    f"{a!r} where {b!r} was expected"
-                    for a, b in zip(paths, expected, strict=False)
-                    if a != b
-                ),
-                f"{len(paths)} leaves where {len(expected)} were expected",
-            )
+            extra = next((p for p in paths if p not in expected), None)
+            missing = next((p for p in expected if p not in paths), None)
+            odd = f"{extra!r} is not one of its leaves" if extra else f"{missing!r} is missing"
             raise SymmetryError(
-                f"these parameters are not of the model that the symmetry was found for: {odd}"
+                f"these parameters are not of the model that the symmetry was found for: {odd}; "
+                f"expected {len(expected)} leaves, {_some(expected)}"
             )
         arrays = [array for _, array in found]
         for leaf, array in zip(self.leaves, arrays, strict=True):
@@ -245,6 +250,11 @@ class Symmetry:
             f"Symmetry({len(self.factors)} factors, log_copies={self.log_copies():.1f}, "
             f"scaling_dimension={self.scaling_dimension()})"
         )
+
+
+def _some(names: list[str]) -> str:
+    """A few names, for a message."""
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def path_name(path: tuple[Any, ...]) -> str:

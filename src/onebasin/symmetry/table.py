@@ -16,16 +16,17 @@ def render(sym: Symmetry, width: int = 100) -> str:
     if not sym.factors:
         lines = ["no symmetry: no weight change of the kinds looked for leaves the function alone"]
     else:
-        rows = [("factor", "size", "kinds", "acts on"), *(_row(f) for f in sym.factors)]
+        common = _common_folder([leaf.path for leaf in sym.leaves])
+        rows = [("factor", "size", "kinds", "acts on"), *(_row(f, common) for f in sym.factors)]
         spans = [max(len(row[i]) for row in rows) for i in range(3)]
-        room = max(width - sum(spans) - 6, 24)
+        room = max(width - sum(spans) - 6, 40)
         lines = []
         for number, row in enumerate(rows):
             head = "  ".join(
                 cell.rjust(span) if i == 1 else cell.ljust(span)
                 for i, (cell, span) in enumerate(zip(row[:3], spans, strict=True))
             )
-            lines.append(f"{head}  {_shorten(row[3], room)}".rstrip())
+            lines.append(f"{head}  {_fit(row[3], room)}".rstrip())
             if number == 0:
                 lines.append("  ".join("-" * n for n in (*spans, min(room, 40))))
     copies = sym.log_copies() / math.log(10)
@@ -35,11 +36,22 @@ def render(sym: Symmetry, width: int = 100) -> str:
         f"{sym.scaling_dimension():,} scaling dimensions"
     )
     if sym.unused:
-        lines.append("unused parameters: " + _shorten(", ".join(sym.unused), width - 20))
+        lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
     return "\n".join(lines)
 
 
-def _row(factor: Factor) -> tuple[str, str, str, str]:
+def _common_folder(paths: list[str]) -> str:
+    """The folder that every path begins with; leaving it out loses nothing."""
+    folders = [path.split("/")[:-1] for path in paths]
+    shared: list[str] = []
+    for level in zip(*folders, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return "".join(f"{name}/" for name in shared)
+
+
+def _row(factor: Factor, common: str) -> tuple[str, str, str, str]:
     size = f"{factor.size}" if factor.copies == 1 else f"{factor.copies} x {factor.size}"
     counts = {"permutation": 1, "scaling": factor.scalings, "sign": factor.signs}
     kinds = [
@@ -47,12 +59,16 @@ def _row(factor: Factor) -> tuple[str, str, str, str]:
         for kind in _KINDS
         if kind in factor.kinds
     ]
-    return factor.name, size, ", ".join(kinds), " ".join(map(str, factor.sites))
+    sites = [str(site).removeprefix(common) for site in factor.sites]
+    return factor.name, size, ", ".join(kinds), " ".join(sites)
 
 
-def _shorten(text: str, room: int) -> str:
+def _fit(text: str, room: int) -> str:
+    """As many whole words as there is room for, and how many were left out."""
     if len(text) <= room:
         return text
-    kept = text[: room - 8].rsplit(" ", 1)[0]
-    left = len(text.split()) - len(kept.split())
-    return f"{kept} +{left} more"
+    words = text.split(" ")
+    kept = 1
+    while kept < len(words) and len(" ".join(words[: kept + 1])) <= room - 9:
+        kept += 1
+    return f"{' '.join(words[:kept])} +{len(words) - kept} more"

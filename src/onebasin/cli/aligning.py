@@ -1,0 +1,180 @@
+"""`onebasin align`: networks in files, moved into one basin."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+
+import onebasin
+from onebasin._factory import Model, load_model
+from onebasin.align.checks import GAUSSIAN_ONLY, check_choice
+from onebasin.align.matching import DATA_COSTS
+from onebasin.cli.data import load_inputs
+from onebasin.cli.messages import bar, print_json, warn, working
+from onebasin.cli.networks import (
+    JsonOption,
+    ModelOption,
+    SeedOption,
+    certificate,
+    check_file,
+    check_out,
+    read_network,
+    read_networks,
+)
+from onebasin.store import save_params
+
+COSTS = ("weights", *DATA_COSTS)
+SCALINGS = ("min-mass", "unit-norm", "none")
+
+
+def align(
+    moving: Annotated[
+        Path, typer.Argument(metavar="A", help="What is moved: one network, or stacked draws.")
+    ],
+    reference: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="B",
+            help="The reference, which stays where it is: one network. Stacked draws can do "
+            "without it, and are then aligned to their common mean.",
+        ),
+    ] = None,
+    *,
+    model: ModelOption,
+    out: Annotated[
+        Path, typer.Option(metavar="C", help="The file for what was moved; replaced if it exists.")
+    ],
+    cost: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What is matched: {', '.join(COSTS)}.")
+    ] = "weights",
+    scaling: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(SCALINGS), help="How scalings are removed before units are matched."
+        ),
+    ] = "min-mass",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:LOADER",
+            help="Inputs for the costs that look at the network at work (all but weights): a "
+            "function without arguments that returns them, alone or with labels. Without it they "
+            "look at the inputs of the factory.",
+        ),
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Further random starts of the search, for one network.")
+    ] = 0,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Move the network A onto the network B, by a symmetry that leaves its function alone.
+
+    What was moved is written to --out, and its certificate printed: the cost before and after, and
+    for each factor the swaps and the least margin of a match over the next best. Files are
+    safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel.
+
+    Example: `onebasin align onebasin-demo/a.safetensors onebasin-demo/b.safetensors
+    --model examples/digits.py:factory --out onebasin-demo/c.safetensors`
+    """
+    with working(f"Reading {model}", as_json):
+        _check_names(cost, scaling)
+        files = [moving] if reference is None else [moving, reference]
+        for path in files:
+            check_file(path)
+        check_out(out, files)
+        loaded = load_model(model, seed)
+        networks = read_networks(moving, loaded)
+        target = read_network(reference, loaded, "the reference") if reference else None
+        many = isinstance(networks, onebasin.Draws)
+        if target is None and not many:
+            raise ValueError(
+                f"the file {moving} holds one network and there is no reference: name a second "
+                "file, to which it is moved"
+            )
+        if many and restarts:
+            raise ValueError(
+                f"got --restarts {restarts}, and {moving} holds stacked draws, which are aligned "
+                "in rounds: leave it out"
+            )
+        options: dict[str, Any] = {
+            "cost": cost,
+            "scaling": None if scaling == "none" else scaling,
+            "seed": seed,
+            **_at_work(cost, data, loaded),
+        }
+        symmetry = onebasin.discover(*loaded)
+    with working(f"Aligning {moving}", as_json, spinner=not many):
+        if many:
+            text, fields = _align_draws(symmetry, networks, target, out, options)
+        else:
+            options["restarts"] = restarts
+            text, fields = _align_network(symmetry, networks, target, out, options)
+    if as_json:
+        to = str(reference) if reference else "mean"
+        print_json({"moved": str(moving), "reference": to, "out": str(out), **fields})
+        return
+    typer.echo(text)
+    typer.echo(f"Wrote {out}.")
+
+
+def _align_network(
+    symmetry: onebasin.Symmetry, network: Any, target: Any, out: Path, options: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    found = onebasin.align(symmetry, network, to=target, **options)
+    save_params(out, found.params)
+    return str(found), certificate(found)
+
+
+def _align_draws(
+    symmetry: onebasin.Symmetry,
+    draws: onebasin.Draws,
+    target: Any,
+    out: Path,
+    options: dict[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    reference = "mean" if target is None else target
+    with bar() as progress:
+        found = onebasin.align_many(
+            symmetry, draws, reference=reference, progress=progress, **options
+        )
+    save_params(out, found.draws)
+    fields = {
+        "cost_name": found.cost_name,
+        "draws": len(draws),
+        "history": found.history,
+        "moved_in_round": found.moved,
+    }
+    return str(found), fields
+
+
+def _check_names(cost: str, scaling: str) -> None:
+    if cost in GAUSSIAN_ONLY:
+        raise ValueError(
+            f"cost {cost!r} compares distributions, and files hold networks: use --cost weights, "
+            "or onebasin.align in Python with two onebasin.Gaussian"
+        )
+    check_choice("cost", cost, COSTS)
+    check_choice("scaling", scaling, SCALINGS)
+
+
+def _at_work(cost: str, data: str | None, model: Model) -> dict[str, Any]:
+    """The model and inputs for costs that look at the network at work."""
+    if cost not in DATA_COSTS:
+        if data is not None:
+            warn(f"the cost {cost!r} does not look at --data.")
+        return {}
+    if data is not None:
+        return {"apply_fn": model.apply_fn, "inputs": load_inputs(data, model)}
+    examples = jax.tree.leaves(model.inputs)
+    if any(isinstance(x, jax.ShapeDtypeStruct) for x in examples):
+        raise ValueError(
+            f"cost {cost!r} looks at the network at work, and the factory gives only the shape of "
+            "its inputs: pass --data MODULE:LOADER (some hundred training inputs will do)"
+        )
+    warn(
+        f"the cost {cost!r} looks at the {len(examples[0])} inputs of the factory: pass --data "
+        "MODULE:LOADER for some hundred of the training inputs."
+    )
+    return {"apply_fn": model.apply_fn, "inputs": model.inputs}

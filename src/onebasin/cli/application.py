@@ -1,0 +1,42 @@
+"""The application: which commands there are."""
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from onebasin.cli.aligning import align
+from onebasin.cli.barriers import barrier
+from onebasin.cli.groups import demo, symmetries
+
+app = typer.Typer(
+    name="onebasin",
+    help="Bayesian neural network posteriors, modulo symmetry.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+for command in (symmetries, align, barrier, demo):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; the entry point of the `onebasin` script."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onebasin {importlib.metadata.version('onebasin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,181 @@
+"""Aligning one network to another: planted elements, certificates, the function left alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+from onebasin.align.assignment import Assignment, available_solvers
+from onebasin.align.channels import weights
+from onebasin.align.descent import descend
+from onebasin.align.pairing import Pairing
+from onebasin.align.search import search
+from onebasin.align.state import State
+
+INPUTS = jax.random.normal(jax.random.key(0), (64, 6))
+NETS = {
+    "mlp-relu": lambda: (ob.nets.mlp(hidden=(7, 5), outputs=3), INPUTS),
+    "mlp-tanh": lambda: (ob.nets.mlp(hidden=(7, 5), outputs=3, activation="tanh"), INPUTS),
+    "cnn": lambda: (ob.nets.cnn(channels=(3, 4), dense=5, outputs=3), _images(8, 1)),
+    "optunet": lambda: (ob.nets.optunet(), _images(28, 1)),
+    "resnet20": lambda: (ob.nets.resnet20(width=2, outputs=3), _images(8, 3)),
+}
+
+
+def _images(side, channels):
+    return jax.random.normal(jax.random.key(1), (24, side, side, channels))
+
+
+def generic(params, seed=3):
+    """No two units alike, no bias at zero."""
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    moved = [
+        leaf + 0.3 * (jnp.std(leaf) + 0.1) * jax.random.normal(k, leaf.shape)
+        for leaf, k in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(structure, moved)
+
+
+@pytest.fixture(scope="module", params=NETS)
+def model(request):
+    net, inputs = NETS[request.param]()
+    params = generic(net.init(jax.random.key(2), inputs))
+    return request.param, net, ob.discover(net.apply, params, inputs), params, inputs
+
+
+def distance(a, b):
+    """Largest difference relative to the largest entry, over all leaves."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(jnp.max(jnp.abs(x - y)) / jnp.max(jnp.abs(x))) for x, y in pairs)
+
+
+@pytest.mark.parametrize("cost", ["weights", "activations", "contributions", "correlation"])
+def test_planted_element_is_recovered(model, cost):
+    name, net, symmetry, params, inputs = model
+    for seed in range(20 if cost == "weights" else 2):
+        moved = symmetry.act(symmetry.random(jax.random.key(seed)), params)
+        found = ob.align(symmetry, moved, to=params, cost=cost, apply_fn=net.apply, inputs=inputs)
+        assert distance(params, found.params) < 1e-4, (name, seed)
+        assert found.cost <= found.cost_before + 1e-3 * abs(found.cost_before)
+
+
+def test_planted_gaussian_is_recovered(model):
+    _, _, symmetry, params, _ = model
+    std = jax.tree.map(lambda x: 0.1 * (1 + jnp.abs(x)), params)
+    posterior = ob.Gaussian(params, std)
+    for cost in ("wasserstein", "kl", "kl-reverse"):
+        element = symmetry.random(jax.random.key(7))
+        moved = ob.push_forward(symmetry, element, posterior)
+        found = ob.align(symmetry, moved, to=posterior, cost=cost)
+        assert distance(params, found.params.mean) < 1e-4, cost
+        assert distance(std, found.params.std) < 1e-4, cost
+
+
+def test_function_is_left_alone_in_double(float64):
+    net = ob.nets.mlp(hidden=(9, 6), outputs=4)
+    x = jax.random.normal(jax.random.key(0), (20, 5), jnp.float64)
+    pair = [
+        jax.tree.map(lambda p: p.astype(jnp.float64), generic(net.init(jax.random.key(s), x), s))
+        for s in (0, 1)
+    ]
+    symmetry = ob.discover(net.apply, pair[0], x)
+    for scaling in ("min-mass", "unit-norm", None):
+        found = ob.align(symmetry, pair[1], to=pair[0], scaling=scaling)
+        before, after = net.apply(pair[1], x), net.apply(found.params, x)
+        assert float(jnp.max(jnp.abs(before - after)) / jnp.max(jnp.abs(before))) < 1e-10
+        again = symmetry.act(found.element, pair[1])
+        assert distance(again, found.params) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def pair():
+    net = ob.nets.mlp(hidden=(24, 20), outputs=4)
+    trees = [generic(net.init(jax.random.key(s), INPUTS), s) for s in (0, 1)]
+    symmetry = ob.discover(net.apply, trees[0], INPUTS)
+    leaves = [[np.asarray(x) for x in jax.tree.leaves(t)] for t in trees]
+    return symmetry, trees, Pairing(symmetry, weights(leaves[0], leaves[1]).channels), leaves
+
+
+def test_gains_are_the_change_of_the_objective(pair):
+    symmetry, _, pairing, _ = pair
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        state = State.random(symmetry, rng)
+        for name in pairing.factors():
+            (gain,) = pairing.gains(name, state).values()
+            held = np.take_along_axis(gain, state.permutations[name][:, None], axis=1).sum()
+            other = state.copy()
+            other.permutations[name] = rng.permutation(len(gain))
+            moved = np.take_along_axis(gain, other.permutations[name][:, None], axis=1).sum()
+            change = pairing.objective(other) - pairing.objective(state)
+            assert change == pytest.approx(moved - held, abs=1e-3)
+
+
+def test_kept_products_equal_fresh_ones(pair):
+    symmetry, _, pairing, leaves = pair
+    rng = np.random.default_rng(1)
+    state = State.identity(symmetry)
+    for _ in range(6):
+        for name in pairing.factors():
+            swap = rng.choice(symmetry.sizes[name], 2, replace=False)
+            state.permutations[name][swap] = state.permutations[name][swap[::-1]]
+            fresh = Pairing(symmetry, weights(leaves[0], leaves[1]).channels)
+            for other in pairing.factors():
+                np.testing.assert_allclose(
+                    pairing.gains(other, state)[frozenset()],
+                    fresh.gains(other, state)[frozenset()],
+                    atol=1e-4,
+                )
+
+
+def test_no_worse_than_the_best_of_many_restarts(pair):
+    symmetry, _, pairing, _ = pair
+    solve = Assignment()
+    rng = np.random.default_rng(0)
+    best = max(
+        descend(pairing, State.random(symmetry, rng), solve, rng).objective for _ in range(12)
+    )
+    found = search(pairing, solve, restarts=12, seed=5)
+    assert found.best.objective >= best - 1e-3 * abs(best)
+
+
+def test_solvers_agree(pair):
+    gain = np.random.default_rng(0).standard_normal((3, 17, 17)).astype(np.float32)
+    found = {name: Assignment(name)(gain) for name in available_solvers()}
+    for columns in found.values():
+        np.testing.assert_array_equal(columns, found["scipy"])
+
+
+def test_certificate_tells_what_happened(pair):
+    symmetry, trees, _, _ = pair
+    found = ob.align(symmetry, trees[1], to=trees[0], scaling=None)
+    assert found.cost < found.cost_before
+    assert found.bound is not None and found.bound <= found.cost
+    difference = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), found.params, trees[0])
+    assert sum(map(float, jax.tree.leaves(difference))) == pytest.approx(found.cost, rel=1e-4)
+    for name, margin in found.margin.items():
+        assert margin.shape == found.element.permutations[name].shape
+    assert found.num_transpositions == sum(
+        ob.transpositions(p) for p in found.element.permutations.values()
+    )
+    text = str(found)
+    assert all(name in text for name in found.transpositions)
+
+
+def test_margin_shows_units_in_doubt():
+    net = ob.nets.mlp(hidden=(4,), outputs=2)
+    params = generic(net.init(jax.random.key(0), INPUTS))
+    kernel = params["Dense_0"]["kernel"].at[:, 1].set(params["Dense_0"]["kernel"][:, 0])
+    params = {
+        "Dense_0": {"kernel": kernel, "bias": params["Dense_0"]["bias"].at[1].set(0.5).at[0].set(0.5)},
+        "Dense_1": {
+            "kernel": params["Dense_1"]["kernel"].at[1].set(params["Dense_1"]["kernel"][0]),
+            "bias": params["Dense_1"]["bias"],
+        },
+    }
+    symmetry = ob.discover(net.apply, params, INPUTS)
+    margin = ob.align(symmetry, params, to=params).margin["Dense_0"]
+    assert abs(margin[0]) < 1e-4 and abs(margin[1]) < 1e-4
+    assert margin[2] > 1e-3 and margin[3] > 1e-3

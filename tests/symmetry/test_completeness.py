@@ -1,0 +1,146 @@
+"""Nothing is missed: the group found against what numbers alone allow."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import pytest
+from zoo.case import Model, normal, plain
+from zoo.oracles import scaling_dimension_bound, sign_flips_bruteforce
+
+import onebasin as ob
+
+from .models import MODELS, units
+from .operations import OPS
+from .programs import Program
+
+Array = jax.Array
+Params = dict[str, Array]
+relu = jax.nn.relu
+
+
+def sign_dimension(sym: ob.Symmetry) -> int:
+    """Of the sign flips alone: what is left of the copies without permutations."""
+    permutations = sum(
+        factor.copies * math.lgamma(factor.size + 1)
+        for factor in sym.factors
+        if "permutation" in factor.kinds
+    )
+    dimension = (sym.log_copies() - permutations) / math.log(2)
+    assert dimension == pytest.approx(round(dimension), abs=1e-6)
+    return round(dimension)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scalings_of_models(name: str) -> None:
+    model = MODELS[name]()
+    bound = scaling_dimension_bound(*model, jax.random.key(0))
+    assert ob.discover(*model).scaling_dimension() == bound
+
+
+def norm(x: Array, epsilon: float) -> Array:
+    x = x - x.mean(axis=-1, keepdims=True)
+    return x / jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + epsilon)
+
+
+def shared_gain(params: Params, x: Array) -> Array:
+    return (params["g"] * relu(params["g"] * (x @ params["w"]))) @ params["v"]
+
+
+def tied(params: Params, x: Array) -> Array:
+    return relu(x @ params["w"]) @ params["w"].T
+
+
+def halves(params: Params, x: Array) -> Array:
+    """Three relu units, of which two are read twice, once through a square."""
+    h = relu(x @ params["w"])
+    return h @ params["v"] + jnp.square(h[:, :2]) @ params["u"]
+
+
+def ratio(params: Params, x: Array) -> Array:
+    return (x @ params["w"]) / (1e-3 + jnp.abs(x @ params["u"]).sum(axis=-1, keepdims=True))
+
+
+def ratio_without_epsilon(params: Params, x: Array) -> Array:
+    return (x @ params["w"]) / jnp.abs(x @ params["u"]).sum(axis=-1, keepdims=True)
+
+
+def product(params: Params, x: Array) -> Array:
+    """A product over units: any two flip together, and no one alone."""
+    return jnp.prod(x @ params["w"], axis=-1, keepdims=True) * params["v"]
+
+
+def gated(params: Params, x: Array) -> Array:
+    value, gate = jnp.split(x @ params["w"], 2, axis=-1)
+    return (value * jax.nn.sigmoid(gate)) @ params["v"]
+
+
+SMALL = {"w": (1, 2), "b": (2,), "v": (2, 1)}
+TINY: dict[str, Callable[[], Model]] = {
+    **{
+        name: lambda between=between: units(between, {"w": (3, 2), "b": (2,), "v": (2, 1)})  # type: ignore[misc]
+        for name, between in {
+            "relu": relu,
+            "tanh": jnp.tanh,
+            "gelu": jax.nn.gelu,
+            "abs": jnp.abs,
+            "cube": lambda h: h**3,
+            "odd polynomial": lambda h: h**3 + h,
+            "root": lambda h: jnp.sqrt(jnp.abs(h)),
+            "cube root": jnp.cbrt,
+            "inverse": lambda h: 1 / h,
+            "softmax": jax.nn.softmax,
+            "layer norm": lambda h: norm(h, 1e-3),
+            "relu then tanh": lambda h: jnp.tanh(relu(h)),
+            "tanh then relu": lambda h: relu(jnp.tanh(h)),
+        }.items()
+    },
+    "exact layer norm": lambda: units(
+        lambda h: norm(h, 0.0) ** 3, {"w": (2, 3), "b": (3,), "v": (3, 1)}
+    ),
+    "shared gain": lambda: plain(shared_gain, {"w": (2, 3), "g": (3,), "v": (3, 2)}, normal(0, 5, 2)),
+    "tied": lambda: plain(tied, {"w": (3, 4)}, normal(0, 5, 3)),
+    "halves": lambda: plain(halves, {"w": (2, 3), "v": (3, 2), "u": (2, 2)}, normal(0, 5, 2)),
+    "ratio": lambda: plain(ratio, {"w": (3, 2), "u": (3, 3)}, normal(0, 5, 3)),
+    "exact ratio": lambda: plain(
+        ratio_without_epsilon, {"w": (3, 2), "u": (3, 3)}, normal(0, 5, 3)
+    ),
+    "gated": lambda: plain(gated, {"w": (2, 4), "v": (2, 2)}, normal(0, 5, 2)),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_scalings_of_tiny_nets(name: str) -> None:
+    model = TINY[name]()
+    bound = scaling_dimension_bound(*model, jax.random.key(0))
+    assert ob.discover(*model).scaling_dimension() == bound
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_signs_of_tiny_nets(name: str) -> None:
+    model = TINY[name]()
+    assert 2 ** sign_dimension(ob.discover(*model)) == sign_flips_bruteforce(*model)
+
+
+def test_signs_of_a_product_are_a_part() -> None:
+    """Pairs of units flip, which no flip of single units says; none of those may be claimed."""
+    model = plain(product, {"w": (3, 4), "v": (1,)}, normal(0, 5, 3))
+    sym = ob.discover(*model)
+    assert 2 ** sign_dimension(sym) < sign_flips_bruteforce(*model) == 2**4
+    for seed in range(8):
+        ob.check_symmetry(sym, *model, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(9, 400, 27))
+def test_scalings_of_random_programs_are_bounded(seed: int) -> None:
+    """Whatever is claimed lies in the null space of the Jacobian."""
+    drawn = Program(seed, 4, OPS)
+    params, inputs = drawn.params(seed), drawn.inputs(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ob.UnknownPrimitiveWarning)
+        sym = ob.discover(drawn, params, inputs)
+    assert sym.scaling_dimension() <= scaling_dimension_bound(
+        drawn, params, inputs, jax.random.key(0)
+    )
