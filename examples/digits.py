@@ -48,14 +48,15 @@ def train(key: jax.Array, net: ob.Net, data: Data, steps: int) -> Any:
         logits = net.apply(params, images[which])
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels[which]).mean()
 
-    def step(state: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], None]:
-        params, memory = state
-        which = jax.random.choice(key, len(labels), (100,))
+    def step(state: tuple[Any, Any, jax.Array], _: None) -> tuple[tuple[Any, Any, jax.Array], None]:
+        params, memory, key = state
+        key, own = jax.random.split(key)
+        which = jax.random.choice(own, len(labels), (100,))
         updates, memory = optimizer.update(jax.grad(loss)(params, which), memory, params)
-        return (optax.apply_updates(params, updates), memory), None
+        return (optax.apply_updates(params, updates), memory, key), None
 
-    keys = jax.random.split(batches, steps)
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), keys)
+    state = (params, optimizer.init(params), batches)
+    (params, _, _), _ = jax.lax.scan(step, state, length=steps)
     return params
 
 
@@ -80,6 +81,6 @@ def main(out: Path, steps: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("onebasin-demo"), help="the folder")
-    parser.add_argument("--steps", type=int, default=1500, help="of training")
+    parser.add_argument("--steps", type=int, default=1000, help="of training")
     arguments = parser.parse_args()
     main(arguments.out, arguments.steps)

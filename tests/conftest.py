@@ -7,6 +7,11 @@ from hypothesis import HealthCheck, settings
 
 # The environment as well: tests start other processes.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tests compile many small programs and run each a few times: optimising them would cost more.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
 jax.config.update("jax_debug_key_reuse", True)
 

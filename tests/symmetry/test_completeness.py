@@ -1,7 +1,6 @@
 """Nothing is missed: the group found against what numbers alone allow."""
 
 import math
-import warnings
 from collections.abc import Callable
 
 import jax
@@ -13,7 +12,7 @@ from zoo.oracles import scaling_dimension_bound, sign_flips_bruteforce
 import onebasin as ob
 
 from .models import MODELS, units
-from .operations import OPS
+from .operations import attention, concatenate, contract, dense, fold, gram, normalise, tied, transpose
 from .programs import Program
 
 Array = jax.Array
@@ -49,7 +48,7 @@ def shared_gain(params: Params, x: Array) -> Array:
     return (params["g"] * relu(params["g"] * (x @ params["w"]))) @ params["v"]
 
 
-def tied(params: Params, x: Array) -> Array:
+def there_and_back(params: Params, x: Array) -> Array:
     return relu(x @ params["w"]) @ params["w"].T
 
 
@@ -77,7 +76,6 @@ def gated(params: Params, x: Array) -> Array:
     return (value * jax.nn.sigmoid(gate)) @ params["v"]
 
 
-SMALL = {"w": (1, 2), "b": (2,), "v": (2, 1)}
 TINY: dict[str, Callable[[], Model]] = {
     **{
         name: lambda between=between: units(between, {"w": (3, 2), "b": (2,), "v": (2, 1)})  # type: ignore[misc]
@@ -98,10 +96,10 @@ TINY: dict[str, Callable[[], Model]] = {
         }.items()
     },
     "exact layer norm": lambda: units(
-        lambda h: norm(h, 0.0) ** 3, {"w": (2, 3), "b": (3,), "v": (3, 1)}
+        lambda h: norm(h, 0.0) ** 3, {"w": (3, 3), "b": (3,), "v": (3, 1)}
     ),
     "shared gain": lambda: plain(shared_gain, {"w": (2, 3), "g": (3,), "v": (3, 2)}, normal(0, 5, 2)),
-    "tied": lambda: plain(tied, {"w": (3, 4)}, normal(0, 5, 3)),
+    "tied": lambda: plain(there_and_back, {"w": (3, 4)}, normal(0, 5, 3)),
     "halves": lambda: plain(halves, {"w": (2, 3), "v": (3, 2), "u": (2, 2)}, normal(0, 5, 2)),
     "ratio": lambda: plain(ratio, {"w": (3, 2), "u": (3, 3)}, normal(0, 5, 3)),
     "exact ratio": lambda: plain(
@@ -133,14 +131,13 @@ def test_signs_of_a_product_are_a_part() -> None:
         ob.check_symmetry(sym, *model, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(9, 400, 27))
+SMOOTH = [dense, contract, fold, gram, attention, normalise, tied, transpose, concatenate]
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_scalings_of_random_programs_are_bounded(seed: int) -> None:
     """Whatever is claimed lies in the null space of the Jacobian."""
-    drawn = Program(seed, 4, OPS)
+    drawn = Program(seed, 4, SMOOTH)
     params, inputs = drawn.params(seed), drawn.inputs(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ob.UnknownPrimitiveWarning)
-        sym = ob.discover(drawn, params, inputs)
-    assert sym.scaling_dimension() <= scaling_dimension_bound(
-        drawn, params, inputs, jax.random.key(0)
-    )
+    bound = scaling_dimension_bound(drawn, params, inputs, jax.random.key(0))
+    assert 0 < ob.discover(drawn, params, inputs).scaling_dimension() <= bound

@@ -10,8 +10,8 @@ which is a polynomial in gamma of known degree (2 where factors are coupled in p
 search is exact. The permutations nearest to the last X are polished by coordinate descent.
 
 Every factor is relaxed, heads and each head's own dimensions alike: a dependent factor has one
-matrix per index of its parents, which stand at their present mixture. What the polish adds are
-nested assignments, and the signs of factors that are not permuted, which are held till then.
+matrix per index of its parents, which stand at their present mixture. Signs of factors that are not
+permuted are held; those of whole parameters are tried both ways.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.relaxed import Relaxed, Soft
-from onebasin.align.search import Found
+from onebasin.align.search import MOST_FLIPS, Found
 from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
 from onebasin.align.task import Task
@@ -37,15 +37,33 @@ def frank_wolfe(task: Task, *, steps: int = 100, tolerance: float = 1e-6) -> Fou
         steps: Most steps.
         tolerance: Where to stop: the largest possible first-order gain, relative to the objective.
     """
-    held = task.start or State.identity(task.symmetry)
+    held = start = task.start or State.identity(task.symmetry)
+    found = _attempt(task, held, steps, tolerance)
+    for name in _wholes(task):
+        trial = held.copy()
+        trial.signs[name] = -trial.signs[name]
+        other = _attempt(task, trial, steps, tolerance)
+        if other.best.objective > found.best.objective:
+            found, held = other, trial
+    if found.best.objective >= task.objective.objective(start):
+        return found
+    return Found(task.descent([start]).best, "coordinate descent, since Frank-Wolfe ended below it")
+
+
+def _attempt(task: Task, held: State, steps: int, tolerance: float) -> Found:
     relaxed = Relaxed(task.objective, held)
     point = relaxed.hard(held) if task.start else relaxed.barycentre()
     point, taken = ascend(relaxed, point, held, task.assignment, steps, tolerance)
     found = task.descent([nearest(relaxed, point, held, task.assignment)])
-    name = f"Frank-Wolfe from {'a given state' if task.start else 'the barycentre'}, {taken} steps"
-    if found.best.objective < task.objective.objective(held):
-        found, name = task.descent([held]), f"{name}, in vain; coordinate descent from its start"
-    return Found(found.best, name)
+    start = "a given state" if task.start else "the barycentre"
+    return Found(found.best, f"Frank-Wolfe from {start}, {taken} steps")
+
+
+def _wholes(task: Task) -> list[str]:
+    """Signs of whole parameters: held, and so far from the permutations that both are tried."""
+    known = set(task.objective.factors())
+    wholes = [f.name for f in task.symmetry.factors if f.signs and not f.index]
+    return [name for name in wholes if name in known][:MOST_FLIPS]
 
 
 def ascend(

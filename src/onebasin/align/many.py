@@ -199,7 +199,8 @@ class _Work:
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
         gauges = scaling_elements(symmetry, means, scaling)
-        scaled = symmetry.act_many(gauges, means)
+        free = scaling is not None and symmetry.scaling_dimension()
+        scaled = symmetry.act_many(gauges, means) if free else means
         stds = None
         if spread is not None:
             moved = jax.vmap(lambda g, m, s: push_forward(symmetry, g, Gaussian(m, s)).std)
@@ -223,14 +224,26 @@ class _Work:
         return self.tree([leaf[0] for leaf in self.means])
 
     def mean(self, states: list[State]) -> Any:
-        moved = self.symmetry.act_many(self._stacked(states), self.tree(self.means))
-        return jax.tree.map(lambda x: np.asarray(x.mean(axis=0)), moved)
+        return self.tree(self._average(self.means, states))
+
+    def _average(self, stacked: list[np.ndarray], states: list[State]) -> list[np.ndarray]:
+        """The mean of the moved draws; in NumPy, where permuting is a copy."""
+        total: list[np.ndarray] | None = None
+        for i, state in enumerate(states):
+            element = Element(state.permutations, {}, state.signs)
+            moved = self.symmetry.act_on_leaves(element, [leaf[i] for leaf in stacked], np)
+            if total is None:
+                total = [x.astype(np.result_type(x, np.float32)) for x in moved]
+            else:
+                for x, y in zip(total, moved, strict=True):
+                    x += y
+        assert total is not None
+        return [x / x.dtype.type(len(states)) for x in total]
 
     def _spread(self, states: list[State]) -> list[np.ndarray]:
         assert self.stds is not None
         plain = [dataclasses.replace(s, signs=_unsigned(s.signs)) for s in states]
-        moved = self.symmetry.act_many(self._stacked(plain), self.tree(self.stds))
-        return [np.asarray(x.mean(axis=0)) for x in jax.tree.leaves(moved)]
+        return self._average(self.stds, plain)
 
     def _stacked(self, states: list[State]) -> Element:
         permutations = {

@@ -41,7 +41,7 @@ def sinkhorn(
     task: Task,
     *,
     steps: int = 300,
-    learning_rate: float = 0.1,
+    learning_rate: float = 0.3,
     temperatures: tuple[float, float] = (1.0, 0.1),
 ) -> Found:
     """Lowers the training loss half way between the two over relaxed permutations.
@@ -77,11 +77,11 @@ def sinkhorn(
             state = _project(task, logits, signs, state)
             if (loss := task.loss(state)) < least:
                 least, best = loss, state
-    state = task.descent([state]).best.state
-    if (loss := task.loss(state)) < least:
-        least, best = loss, state
+    polished = task.descent([state]).best
+    if (loss := task.loss(polished.state)) < least:
+        least, best = loss, polished.state
     name = f"Sinkhorn from midpoint loss {start:.4g} to {least:.4g}, {steps} steps"
-    return task.found(best, name, sweeps=steps)
+    return task.found(best, name, sweeps=polished.sweeps)
 
 
 def normalise(logits: jax.Array, rounds: int = NORMALISATIONS) -> jax.Array:

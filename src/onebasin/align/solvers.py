@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onebasin.align.checks import check_choice
 from onebasin.align.frank_wolfe import frank_wolfe
 from onebasin.align.search import Found
 from onebasin.align.sinkhorn import sinkhorn
@@ -28,6 +29,8 @@ SOLVERS: dict[str, Solver] = {
 
 def solve(task: Task, solver: str = "descent", search: str | None = None) -> Found:
     """Runs a solver; with search="thorough", from the best of many candidates."""
+    check_choice("solver", solver, tuple(SOLVERS))
     if search is None:
         return SOLVERS[solver](task)
+    check_choice("search", search, SEARCHES)
     return thorough(task, refine=None if solver == "descent" else SOLVERS[solver])

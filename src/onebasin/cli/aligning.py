@@ -135,7 +135,7 @@ def _align_draws(
     options: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     reference = "mean" if target is None else target
-    with bar() as progress:
+    with bar("Removing scalings") as progress:
         found = onebasin.align_many(
             symmetry, draws, reference=reference, progress=progress, **options
         )

@@ -22,7 +22,9 @@ OWN_FAULT = 1
 def fail(sentence: str, code: int = BAD_INPUT) -> NoReturn:
     """End the command with one sentence."""
     stop = "" if sentence.endswith((".", "?", "!")) else "."
-    typer.echo(f"onebasin: {sentence[0].upper()}{sentence[1:]}{stop}", err=True)
+    # The name of a file or function is left as it is written.
+    first = sentence[0].upper() if sentence.split()[0].isalpha() else sentence[0]
+    typer.echo(f"onebasin: {first}{sentence[1:]}{stop}", err=True)
     raise typer.Exit(code)
 
 
@@ -63,8 +65,12 @@ def working(doing: str, as_json: bool = False, spinner: bool = True) -> Iterator
 
 
 @contextlib.contextmanager
-def bar() -> Iterator[Callable[[Iterable[int], str], Iterable[int]]]:
-    """A progress bar on standard error, as `align_many` takes it: restarted for every round."""
+def bar(first: str) -> Iterator[Callable[[Iterable[int], str], Iterable[int]]]:
+    """A progress bar on standard error, as `align_many` takes it: started anew for every round.
+
+    Args:
+        first: what is being done before the first round.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     shown = Progress(
@@ -81,6 +87,7 @@ def bar() -> Iterator[Callable[[Iterable[int], str], Iterable[int]]]:
         return shown.track(items, description=description)
 
     with shown:
+        shown.add_task(first, total=None)
         yield progress
 
 

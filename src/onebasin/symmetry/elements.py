@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """One element of a symmetry group: arrays by factor name, a pytree like any other."""
+    """One element of a symmetry group: arrays by factor name, a pytree like any other.
+
+    Where a factor has no array of a kind, the element does nothing of that kind to it.
+    """
 
     permutations: dict[str, Any]
     log_scales: dict[str, Any]
@@ -165,14 +168,15 @@ def _act_on_block(sym: Symmetry, g: Element, leaf: Any, block: Block, xp: Any) -
         else:
             places = [*(block.sides.index(p) for p in sym.parents[name]), axis]
             leaf = xp.take_along_axis(leaf, _spread(permutation, places, leaf.ndim, xp), axis)
-    if block.scalings:
+    scalings = [w for w in block.scalings if w.factor in g.log_scales]
+    if scalings:
         # In the leaf's own precision from the first sum on, so that scales cancel in double.
         total = xp.zeros((1,) * leaf.ndim, leaf.dtype)
-        for w in block.scalings:
+        for w in scalings:
             scale = g.log_scales[w.factor][..., w.generator].astype(leaf.dtype)
             total = total + leaf.dtype.type(w.exponent) * _spread(scale, w.places, leaf.ndim, xp)
         leaf = leaf * xp.exp(total)
-    for w in block.signs:
+    for w in (w for w in block.signs if w.factor in g.signs):
         sign = _spread(g.signs[w.factor][..., w.generator], w.places, leaf.ndim, xp)
         leaf = leaf * sign.astype(leaf.dtype)
     return leaf.reshape(shape)

@@ -152,11 +152,19 @@ class Symmetry:
 
     def compose(self, g: Element, h: Element) -> Element:
         """The element that acts as `h` first, then `g`."""
-        return elements.compose(self, g, h)
+        return self._compose(g, h)
+
+    @functools.cached_property
+    def _compose(self) -> Any:
+        return jax.jit(functools.partial(elements.compose, self))
 
     def inverse(self, g: Element) -> Element:
         """The element that undoes `g`."""
-        return elements.inverse(self, g)
+        return self._inverse(g)
+
+    @functools.cached_property
+    def _inverse(self) -> Any:
+        return jax.jit(functools.partial(elements.inverse, self))
 
     def act(self, g: Element, params: Any) -> Any:
         """Moves parameters by `g`; compiled once per symmetry, whatever the element."""

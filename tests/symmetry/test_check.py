@@ -1,0 +1,237 @@
+"""The proof: wrong groups are caught, and the culprit is named."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo.case import normal, plain
+
+import onebasin as ob
+from onebasin.symmetry.elements import Block
+
+from .models import MODELS, units
+
+Array = jax.Array
+Params = dict[str, Array]
+
+
+def altered(sym: ob.Symmetry, path: str, change: Callable[[Block], Block]) -> ob.Symmetry:
+    """The same group with the blocks of one leaf changed."""
+    leaves = tuple(
+        dataclasses.replace(leaf, blocks=tuple(map(change, leaf.blocks)))
+        if leaf.path == path
+        else leaf
+        for leaf in sym.leaves
+    )
+    return dataclasses.replace(sym, leaves=leaves)
+
+
+def still(sym: ob.Symmetry, path: str) -> ob.Symmetry:
+    """The group that does not move a leaf, which it ought to."""
+    leaves = tuple(
+        dataclasses.replace(leaf, blocks=()) if leaf.path == path else leaf for leaf in sym.leaves
+    )
+    return dataclasses.replace(sym, leaves=leaves)
+
+
+def with_exponents(block: Block, factor: float) -> Block:
+    scalings = tuple(
+        dataclasses.replace(w, exponent=w.exponent * factor) for w in block.scalings
+    )
+    return dataclasses.replace(block, scalings=scalings)
+
+
+def without_signs(block: Block) -> Block:
+    return dataclasses.replace(block, signs=())
+
+
+SITES = [
+    (name, factor.name, path)
+    for name in ("relu", "tanh", "heads", "grouped", "scan", "batch norm", "dense net")
+    for factor in ob.discover(*MODELS[name]()).factors
+    for path in dict.fromkeys(site.path for site in factor.sites)
+]
+
+
+@pytest.mark.parametrize(("name", "factor", "path"), SITES)
+def test_a_site_left_out_is_caught(name: str, factor: str, path: str) -> None:
+    model = MODELS[name]()
+    broken = still(ob.discover(*model), path)
+    with pytest.raises(ob.SymmetryError, match="does not hold: the output changes by") as caught:
+        ob.check_symmetry(broken, *model)
+    touching = [f for f in broken.factors if path in {site.path for site in f.sites}]
+    named = [f for f in touching if f"factor {f.name!r} breaks it" in str(caught.value)]
+    assert named, caught.value
+    assert any(repr(site.path) in str(caught.value) for site in named[0].sites)
+
+
+@pytest.mark.parametrize("exponent", [-1.0, 0.0, 0.5, 1.0 + 1e-6])
+@pytest.mark.parametrize("name", ["relu", "heads", "grouped", "batch norm"])
+def test_a_wrong_exponent_is_caught(name: str, exponent: float) -> None:
+    model = MODELS[name]()
+    sym = ob.discover(*model)
+    factor = next(f for f in sym.factors if "scaling" in f.kinds)
+    path = factor.sites[-1].path
+    broken = altered(sym, path, lambda block: with_exponents(block, exponent))
+    with pytest.raises(ob.SymmetryError, match="breaks it, most likely at parameter"):
+        ob.check_symmetry(broken, *model)
+
+
+@pytest.mark.parametrize("name", ["tanh", "heads", "scan", "batch norm"])
+def test_a_missing_sign_is_caught(name: str) -> None:
+    model = MODELS[name]()
+    sym = ob.discover(*model)
+    flipped = [leaf.path for leaf in sym.leaves if any(b.signs for b in leaf.blocks)]
+    assert flipped
+    for path in flipped:
+        broken = altered(sym, path, without_signs)
+        with pytest.raises(ob.SymmetryError, match="breaks it, most likely at parameter"):
+            ob.check_symmetry(broken, *model, num_elements=12)
+
+
+def test_a_false_sign_of_one_unit_is_caught_at_once() -> None:
+    """A single unit flips or it does not: half of all draws would leave it alone."""
+    model = units(jax.nn.relu, {"w": (3, 1), "b": (1,), "v": (1, 2)})
+    flips = ob.discover(*units(jnp.tanh, {"w": (3, 1), "b": (1,), "v": (1, 2)}))
+    for seed in range(10):
+        with pytest.raises(ob.SymmetryError, match="does not hold"):
+            ob.check_symmetry(flips, *model, seed=seed)
+
+
+def test_a_site_too_many_is_named() -> None:
+    """The bias of the output has nothing to do with the hidden units."""
+
+    def apply(params: Params, x: Array) -> Array:
+        return jax.nn.relu(x @ params["w"]) @ params["v"] + params["c"]
+
+    model = plain(apply, {"w": (3, 4), "v": (4, 4), "c": (4,)}, normal(0, 5, 3))
+    sym = ob.discover(*model)
+    factor = sym.factors[0]
+    extra = dataclasses.replace(factor, sites=(*factor.sites, ob.Site("c", 0)))
+    broken = dataclasses.replace(
+        altered(sym, "c", lambda b: dataclasses.replace(b, sides=(factor.name,))), factors=(extra,)
+    )
+    with pytest.raises(ob.SymmetryError, match=f"factor '{factor.name}' breaks it.* 'c'"):
+        ob.check_symmetry(broken, *model)
+
+
+@pytest.mark.parametrize("between", [jax.nn.gelu, jnp.tanh, lambda h: jnp.maximum(h, 0.1)])
+def test_the_group_of_another_model_is_caught(between: Callable[[Array], Array]) -> None:
+    sym = ob.discover(*units(jax.nn.relu))
+    with pytest.raises(ob.SymmetryError, match="factor 'w' breaks it"):
+        ob.check_symmetry(sym, *units(between))
+
+
+def layer_norm(epsilon: float) -> Any:
+    def norm(h: Array) -> Array:
+        h = h - h.mean(axis=-1, keepdims=True)
+        return jnp.tanh(h / jnp.sqrt(jnp.mean(h**2, axis=-1, keepdims=True) + epsilon))
+
+    return units(norm)
+
+
+def test_a_scaling_through_an_epsilon_is_caught() -> None:
+    """Without its epsilon a LayerNorm forgets the scale in front of it; with it, not quite."""
+    exact, usual = layer_norm(0.0), layer_norm(1e-6)
+    sym = ob.discover(*exact)
+    assert sym.scaling_dimension() == 1
+    assert ob.discover(*usual).scaling_dimension() == 0
+    change = ob.check_symmetry(sym, *usual, tolerance=1e-3)
+    assert 1e-9 < change < 1e-4
+    with pytest.raises(ob.SymmetryError, match="whole b"):
+        ob.check_symmetry(sym, *usual)
+
+
+def test_zeros_do_not_hide_an_error() -> None:
+    """An outgoing layer that starts at zero: the check moves it before it looks."""
+    apply_fn, params, inputs = units(jax.nn.relu)
+    broken = still(ob.discover(apply_fn, params, inputs), "b")
+    params = {**params, "v": jnp.zeros((4, 2)), "b": jnp.zeros(4)}
+    with pytest.raises(ob.SymmetryError, match="does not hold"):
+        ob.check_symmetry(broken, apply_fn, params, inputs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_returns_the_largest_change(name: str) -> None:
+    model = MODELS[name]()
+    change = ob.check_symmetry(ob.discover(*model), *model, seed=5)
+    assert 0 < change < 1e-12
+
+
+def test_tolerance_and_number_of_elements() -> None:
+    model = units(jax.nn.relu)
+    sym = ob.discover(*model)
+    with pytest.raises(ob.SymmetryError, match=r"allowed 0e\+00"):
+        ob.check_symmetry(sym, *model, tolerance=0.0, num_elements=5)
+    few, many = (ob.check_symmetry(sym, *model, num_elements=n) for n in (1, 6))
+    assert few <= many
+
+
+def test_single_precision_where_the_model_insists() -> None:
+    """A model that casts to float32 inside is checked as it is, and more loosely."""
+    model = units(lambda h: jax.nn.relu(h.astype(jnp.float32)))
+    sym = ob.discover(*model)
+    assert sym.scaling_dimension() == 4
+    assert ob.check_symmetry(sym, *model) < 1e-5
+
+
+def test_half_precision() -> None:
+    """Mixed precision is how large models run: rounding to bfloat16 is no broken symmetry."""
+    model = units(lambda h: jax.nn.relu(h.astype(jnp.bfloat16)).astype(h.dtype))
+    assert ob.discover(*model).scaling_dimension() == 4
+
+
+def test_single_precision_beside_the_parameters_is_no_reason_to_be_loose() -> None:
+    """A mask in float32 that no parameter goes into: the model still runs in doubles."""
+
+    def apply(params: Params, x: Array) -> Array:
+        mask = jnp.tril(jnp.ones((4, 4), jnp.float32)) > 0
+        h = jnp.where(mask[: x.shape[0], :1], x @ params["w"], 0)
+        return jax.nn.relu(h) @ params["v"]
+
+    model = plain(apply, {"w": (3, 4), "v": (4, 2)}, normal(0, 4, 3))
+    assert ob.check_symmetry(ob.discover(*model), *model) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_dead_units_are_no_lack_of_power(seed: int) -> None:
+    """One relu unit in seven: it may be dead on all examples, and the group is right all the same."""
+    model = units(lambda h: jax.nn.relu(h)[:, 6:], {"w": (3, 7), "b": (7,), "v": (1, 2)})
+    ob.check_symmetry(ob.discover(*model), *model, seed=seed)
+
+
+def test_integer_outputs_must_not_change_at_all() -> None:
+    def labels(params: Params, x: Array) -> Array:
+        return jnp.argmax(jax.nn.relu(x @ params["w"]) @ params["v"], axis=-1)
+
+    model = plain(labels, {"w": (3, 4), "v": (4, 6)}, normal(0, 200, 3))
+    sym = ob.discover(*model)
+    broken = still(sym, "v")
+    assert ob.check_symmetry(sym, *model, power=False) == 0
+    with pytest.raises(ob.SymmetryError, match="changes by 1"):
+        ob.check_symmetry(broken, *model)
+
+
+def test_inputs_of_many_kinds() -> None:
+    """Dictionaries, integers, keys, flags, shapes."""
+
+    def apply(params: Params, inputs: dict[str, Any]) -> Array:
+        h = params["embed"][inputs["tokens"]] + inputs["x"] @ params["w"]
+        h = jnp.where(inputs["flag"], jax.nn.relu(h), 0.0)
+        return h @ params["v"] + jax.random.normal(inputs["key"], (5, 2), h.dtype)
+
+    inputs = {
+        "tokens": jnp.array([0, 2, 1, 1, 0]),
+        "x": normal(0, 5, 3),
+        "flag": np.bool_(True),
+        "key": jax.random.key(0),
+    }
+    params = plain(apply, {"embed": (3, 4), "w": (3, 4), "v": (4, 2)}, inputs)[1]
+    sym = ob.discover(apply, params, inputs)
+    assert sym.scaling_dimension() == 4
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
+    assert ob.discover(apply, params, {**shapes, "key": inputs["key"]}).factors == sym.factors
