@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 import onebasin as ob
 from onebasin.store import CheckpointError, load_params, save_params
 
-PARAMS = {
+PARAMS: dict[str, Any] = {
     "Dense_0": {"kernel": jnp.arange(6.0).reshape(3, 2), "bias": jnp.array([0.5, -1.0])},
     "Dense_1": {"kernel": jnp.ones((2, 2))},
     "step": jnp.array(7),
@@ -24,7 +24,8 @@ PARAMS = {
 
 
 def same(a: Any, b: Any) -> bool:
-    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+    structures: list[Any] = [jax.tree.structure(a), jax.tree.structure(b)]
+    return structures[0] == structures[1] and all(
         x.dtype == y.dtype and jnp.array_equal(x, y)
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
@@ -76,7 +77,10 @@ def test_a_population_comes_back(path: Path, count: int) -> None:
 
 
 def test_dots_and_foreign_metadata_are_read(path: Path) -> None:
-    tensors = {"Dense_0.kernel": np.ones((3, 2), np.float32), "Dense_0.bias": np.zeros(2)}
+    tensors = {
+        "Dense_0.kernel": np.ones((3, 2), np.float32),
+        "Dense_0.bias": np.zeros(2, np.float32),
+    }
     save_file(tensors, path, {"format": "pt"})
     like = {"Dense_0": PARAMS["Dense_0"]}
     assert jnp.array_equal(load_params(path, like)["Dense_0"]["kernel"], jnp.ones((3, 2)))

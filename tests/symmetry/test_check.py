@@ -81,7 +81,7 @@ def test_a_wrong_exponent_is_caught(name: str, exponent: float) -> None:
         ob.check_symmetry(broken, *model)
 
 
-@pytest.mark.parametrize("name", ["tanh", "heads", "scan", "batch norm"])
+@pytest.mark.parametrize("name", ["tanh", "heads", "scan", "dense net", "nested"])
 def test_a_missing_sign_is_caught(name: str) -> None:
     model = MODELS[name]()
     sym = ob.discover(*model)

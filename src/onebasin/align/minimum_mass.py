@@ -39,7 +39,7 @@ from onebasin.align.touches import Box, Touch
 from onebasin.symmetry import Symmetry
 
 MAX_SWEEPS = 1000
-NEWTON_STEPS = 1
+NEWTON_STEPS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -105,6 +105,10 @@ def align(
             **_at_work(cost, data, loaded),
         }
         symmetry = onebasin.discover(*loaded)
+        if not symmetry.factors:
+            raise ValueError(
+                f"no weight change leaves the function of {model} alone: there is nothing to align"
+            )
     with working(f"Aligning {moving}", as_json, spinner=not many):
         if many:
             text, fields = _align_draws(symmetry, networks, target, out, options)

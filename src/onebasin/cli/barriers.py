@@ -98,7 +98,8 @@ def _table(curves: dict[str, onebasin.Barrier]) -> str:
             if f"{part}loss" in found.curve
         ]
         rows = ["  ".join(cells) for cells in zip(*blocks, strict=True)]
-        rows = [f"{when} alignment".ljust(len(rows[0])), *rows]
+        title = f"{when} alignment" if len(curves) > 1 else ""
+        rows = [title.ljust(len(rows[0])), *rows]
         lines = [f"{line}   {row}" for line, row in zip(lines, rows, strict=True)]
     return "\n".join(line.rstrip() for line in lines if line.strip())
 

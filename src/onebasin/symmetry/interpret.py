@@ -12,7 +12,14 @@ from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_struc
 from onebasin.symmetry.axes import ANY, FIXED
 from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
-from onebasin.symmetry.program import Equation, Program, Variable, flatten, uniform_axes
+from onebasin.symmetry.program import (
+    Equation,
+    Program,
+    Variable,
+    flatten,
+    scan_counts,
+    uniform_axes,
+)
 from onebasin.symmetry.steps import Operand, Recorder, Value
 
 Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
@@ -120,9 +127,9 @@ def _carried(recorder: Recorder, start: Value) -> Value:
 def scan(recorder: Interpreter, equation: Equation, values: list[Value]) -> list[Value]:
     """The body once; a slice of a stacked operand varies with the loop's own index."""
     params = equation.params
-    consts = values[: params["num_consts"]]
-    starts = values[params["num_consts"] : params["num_consts"] + params["num_carry"]]
-    stacked = values[params["num_consts"] + params["num_carry"] :]
+    num_consts, num_carried = scan_counts(equation)
+    consts, starts = values[:num_consts], values[num_consts : num_consts + num_carried]
+    stacked = values[num_consts + num_carried :]
     loop = recorder.loop_name()
     axes.pin(axes.meet(value.axes[0] for value in stacked))
 

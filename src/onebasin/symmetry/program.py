@@ -20,6 +20,7 @@ _CALLS = {
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
@@ -107,9 +108,9 @@ def _inline(
 def _called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
     key = _CALLS.get(eqn.primitive.name)
     inner = eqn.params.get(key) if key else None
-    if isinstance(inner, core.Jaxpr) and not inner.constvars:
+    if isinstance(inner, core.Jaxpr) and not hasattr(inner, "jaxpr") and not inner.constvars:
         inner = core.ClosedJaxpr(inner, [])
-    if not isinstance(inner, core.ClosedJaxpr):
+    if inner is None or not hasattr(inner, "consts"):
         return None
     shapes = [getattr(v.aval, "shape", None) for v in eqn.invars]
     inner_shapes = [getattr(v.aval, "shape", None) for v in inner.jaxpr.invars]
@@ -126,6 +127,16 @@ def _live_equations(equations: list[Equation], wanted: list[Variable]) -> list[E
             needed.update(id(variable) for variable in equation.inputs)
             kept.append(equation)
     return kept[::-1]
+
+
+def scan_counts(equation: Equation) -> tuple[int, int]:
+    """How many operands of a scan are constants, and how many are carried."""
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    # From JAX 0.11 on the operands are grouped by a tree: (constants, carried, stacked).
+    consts, carried, _ = params["ft_in"].update(range(len(equation.inputs))).unpack()
+    return len(list(consts)), len(list(carried))
 
 
 def evaluate(program: Program, arguments: Sequence[Any], watch: Sequence[Variable]) -> list[Any]:
