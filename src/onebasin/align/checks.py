@@ -16,13 +16,14 @@ from onebasin.symmetry.group import path_name
 GAUSSIAN_ONLY = ("wasserstein", "kl", "kl-forward", "kl-reverse", "kl-mean")
 
 
-def check_choice(what: str, given: Any, known: Sequence[str]) -> None:
+def check_choice(what: str, given: Any, known: Sequence[str | None]) -> None:
     """Refuses a name that is not among the known ones, with the nearest."""
     if given in known:
         return
-    near = difflib.get_close_matches(str(given), known, n=1)
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(str(given), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"no {what} {given!r}: there are {', '.join(known)}{hint}")
+    raise ValueError(f"no {what} {given!r}: there are {', '.join(names)}{hint}")
 
 
 def check_finite(what: str, tree: Any) -> None:

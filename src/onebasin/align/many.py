@@ -18,17 +18,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import assignment, channels
+from onebasin.align import channels
 from onebasin.align.activations import DataCost, DataObjective
-from onebasin.align.assignment import Assignment
+from onebasin.align.assignment import Assignment, value
 from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
 from onebasin.align.descent import descend
 from onebasin.align.gauge import scaling_element, scaling_elements
-from onebasin.align.matching import COSTS, DATA_COSTS, leaves_of
+from onebasin.align.matching import COSTS, DATA_COSTS
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
+from onebasin.align.task import leaves_of, same
 from onebasin.posterior import Draws, Gaussian, Mixture, push_forward
 from onebasin.symmetry import Element, Symmetry
 from onebasin.symmetry.group import Leaf
@@ -78,7 +79,7 @@ def align_many(
     scaling: str | None = "min-mass",
     max_rounds: int = 20,
     seed: int = 0,
-    solver: str | None = None,
+    assignment: str | None = None,
     batch_size: int = 1000,
     progress: Progress | None = None,
 ) -> ManyAlignment:
@@ -96,7 +97,7 @@ def align_many(
         scaling: How scalings are removed from every draw first; None leaves them.
         max_rounds: Most rounds of aligning and averaging.
         seed: Seed of the order of visits.
-        solver: Assignment solver; None takes the fastest there is.
+        assignment: Assignment solver; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
         progress: Wraps the loop over draws of every round, as `tqdm` does.
 
@@ -104,7 +105,7 @@ def align_many(
         The aligned draws with the elements that moved them.
     """
     work = _Work.of(symmetry, draws, cost, apply_fn, inputs, scaling, batch_size)
-    solve = Assignment(solver, threads=1)
+    solve = Assignment(assignment, threads=1)
     given = not isinstance(reference, str)
     if not given:
         check_choice("reference", reference, REFERENCES)
@@ -119,7 +120,7 @@ def align_many(
     for number in range(max_rounds):
         mode = "leave-one-out" if reference == "leave-one-out" and number else "common"
         fresh, costs = work.round(centre, states, mode, solve, seed + number, number, progress)
-        changed = sum(not _same(a, b) for a, b in zip(states, fresh, strict=True))
+        changed = sum(not same(a, b) for a, b in zip(states, fresh, strict=True))
         total = float(sum(costs))
         if number and history and total > history[-1]:
             break
@@ -141,12 +142,6 @@ def align_many(
     return ManyAlignment(
         aligned, elements, reference if given else centre, tuple(history), tuple(moved), cost
     )
-
-
-def _same(a: State, b: State) -> bool:
-    return all(
-        np.array_equal(a.permutations[k], b.permutations[k]) for k in a.permutations
-    ) and all(np.array_equal(a.signs[k], b.signs[k]) for k in a.signs)
 
 
 def _mean_of(aligned: Any) -> Any:
@@ -318,17 +313,17 @@ class _Work:
             for leaf, a, b in zip(self.symmetry.leaves, target, own, strict=True):
                 fixed += _batched(self.symmetry, leaf, a, b, gains)
             found = [State.identity(self.symmetry) for _ in range(len(own[0]))]
-            value = fixed
+            gained = fixed
             for name, parts in gains.items():
                 totals, signs = best_signs(parts, self.symmetry.factor(name).signs)
                 columns = every(totals)
-                value = value + assignment.value(totals, columns)
+                gained = gained + value(totals, columns)
                 for i, state in enumerate(found):
                     state.permutations[name] = columns[i]
                     if self.symmetry.factor(name).signs:
                         state.signs[name] = signs[i][np.arange(len(columns[i])), columns[i]]
             norms = sum(np.square(x).reshape(len(x), -1).sum(axis=1, dtype=np.float64) for x in own)
-            costs += list(constant + norms - 2 * value)
+            costs += list(constant + norms - 2 * gained)
             states += found
         return states, costs
 

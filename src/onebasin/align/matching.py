@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from onebasin.align import assignment, channels
-from onebasin.align.activations import DataCost, DataObjective
-from onebasin.align.assignment import Assignment
+from onebasin.align import channels
+from onebasin.align.activations import DataCost
+from onebasin.align.assignment import Assignment, margin
 from onebasin.align.certificate import Alignment
-from onebasin.align.checks import check_pair
+from onebasin.align.checks import check_choice, check_pair
 from onebasin.align.descent import Objective
 from onebasin.align.gauge import scaling_element
 from onebasin.align.pairing import Pairing
-from onebasin.align.search import STARTS, search
+from onebasin.align.search import STARTS
 from onebasin.align.signs import best_signs
+from onebasin.align.solvers import SEARCHES, SOLVERS, solve
 from onebasin.align.state import State
-from onebasin.posterior import Gaussian, push_forward
+from onebasin.align.task import Task, leaves_of, mean_of, push
 from onebasin.symmetry import Symmetry, transpositions
 
 WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
@@ -40,7 +40,11 @@ def align(
     restarts: int = 0,
     seed: int = 0,
     max_sweeps: int = 100,
-    solver: str | None = None,
+    solver: str = "descent",
+    search: str | None = None,
+    loss_fn: Callable[[Any], Any] | None = None,
+    path: str = "geodesic",
+    assignment: str | None = None,
     batch_size: int = 1000,
 ) -> Alignment:
     """Moves a network, or a Gaussian posterior, into the basin of a reference.
@@ -63,7 +67,14 @@ def align(
         restarts: Number of further random starts.
         seed: Seed of all random choices.
         max_sweeps: Most rounds of coordinate descent.
-        solver: Assignment solver, "lapx" or "scipy"; None takes the fastest there is.
+        solver: "descent" (coordinate descent), "frank-wolfe" (on the relaxed problem), or, on
+            `loss_fn`, "straight-through" and "sinkhorn".
+        search: "thorough" for hard problems, as narrow residual networks are: many candidates, the
+            best by `loss_fn` half way, then refined by `solver` if that goes by the loss.
+        loss_fn: Training loss of what lies between the two, for solvers and searches that ask for
+            it; `losses` makes one.
+        path: The path of `interpolate` on which `loss_fn` meets the two half way.
+        assignment: Assignment solver, "lapx" or "scipy"; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
 
     Returns:
@@ -84,19 +95,33 @@ def align(
         True
     """
     check_pair(symmetry, params, to, cost, apply_fn, inputs, COSTS, DATA_COSTS)
+    check_choice("solver", solver, tuple(SOLVERS))
+    check_choice("search", search, (None, *SEARCHES))
     gauge = scaling_element(symmetry, mean_of(params), scaling)
     own_gauge = scaling_element(symmetry, mean_of(to), scaling)
     scaled, target = push(symmetry, gauge, params), push(symmetry, own_gauge, to)
     objective, price, bound = objective_for(
         symmetry, scaled, target, cost, apply_fn, inputs, batch_size
     )
-    solve = Assignment(solver)
-    found = search(
-        objective, solve, starts=starts, restarts=restarts, seed=seed, max_sweeps=max_sweeps
+    task = Task(
+        symmetry=symmetry,
+        objective=objective,
+        assignment=Assignment(assignment),
+        moving=scaled,
+        reference=target,
+        cost=cost,
+        starts=starts,
+        restarts=restarts,
+        seed=seed,
+        max_sweeps=max_sweeps,
+        loss_fn=loss_fn,
+        path=path,
+        apply_fn=apply_fn,
+        inputs=inputs,
+        batch_size=batch_size,
     )
+    found = solve(task, solver, search)
     state = found.best.state
-    if isinstance(objective, DataObjective):
-        objective.settle_signs(state)
     element = symmetry.compose(
         symmetry.inverse(own_gauge), symmetry.compose(state.element(symmetry), gauge)
     )
@@ -108,27 +133,11 @@ def align(
         bound=bound,
         exact=objective.exact(),
         sweeps=found.best.sweeps,
-        solver=f"coordinate descent from {found.start}, {solve.name}",
+        solver=f"{found.start}, {task.assignment.name}",
         transpositions=count_transpositions(state),
         margin=margins(objective, state),
         cost_name=cost,
     )
-
-
-def mean_of(posterior: Any) -> Any:
-    """The parameters that stand for a posterior."""
-    return posterior.mean if isinstance(posterior, Gaussian) else posterior
-
-
-def push(symmetry: Symmetry, element: Any, posterior: Any) -> Any:
-    """Moves parameters or a posterior."""
-    if isinstance(posterior, Gaussian):
-        return push_forward(symmetry, element, posterior)
-    return symmetry.act(element, posterior)
-
-
-def leaves_of(tree: Any) -> list[np.ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def objective_for(
@@ -171,5 +180,5 @@ def margins(objective: Objective, state: State) -> dict[str, np.ndarray]:
             totals, _ = best_signs(
                 objective.gains(name, state), objective.symmetry.factor(name).signs
             )
-            found[name] = assignment.margin(totals, state.permutations[name])
+            found[name] = margin(totals, state.permutations[name])
     return found
