@@ -59,8 +59,9 @@ def scalar():
     return lambda params, x: apply(params, x).sum(-1), init(0), INPUTS
 
 def fixed():
-    weights = jnp.arange(6.0)[:, None] * jnp.arange(1.0, 7.0)
-    return lambda params, x: jnp.tanh(apply(params, x) + params["head"].sum(0)) , init(0), INPUTS
+    def every_weight(params, x):
+        return jnp.concatenate([w.ravel() for w in jax.tree.leaves(params)])
+    return every_weight, init(0), INPUTS
 
 def inputs():
     return INPUTS
@@ -286,6 +287,7 @@ MISTAKES = [
     (ALIGN.replace("user:factory", "own:factory"), "Got the module 'own', and there is none in"),
     (ALIGN.replace("factory", "factoy"), "the nearest is 'factory'"),
     (ALIGN.replace("factory", "number"), "returned an int, expected (apply_fn, params, inputs)"),
+    (ALIGN.replace("factory", "fixed"), "No weight change leaves the function of user:fixed alone"),
     (ALIGN.replace("a.s", "nan.s"), "file nan.safetensors holds 1 NaN or infinite values in 'seco"),
     (ALIGN.replace("b.s", "nan.s"), "file nan.safetensors holds 1 NaN or infinite values in 'seco"),
     (ALIGN.replace("a.s", "nans.s"), "file nans.safetensors holds 1 NaN or infinite values in 'se"),

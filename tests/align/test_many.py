@@ -18,10 +18,12 @@ def population():
     symmetry = ob.discover(net.apply, params, INPUTS)
 
     def draw(key):
-        noise = jax.random.split(key, 7)
+        *noise, last = jax.random.split(key, 7)
         leaves, structure = jax.tree.flatten(params)
-        near = [x + 0.05 * jax.random.normal(k, x.shape) for x, k in zip(leaves, noise)]
-        return symmetry.act(symmetry.random(noise[-1]), jax.tree.unflatten(structure, near))
+        near = [
+            x + 0.05 * jax.random.normal(k, x.shape) for x, k in zip(leaves, noise, strict=True)
+        ]
+        return symmetry.act(symmetry.random(last), jax.tree.unflatten(structure, near))
 
     draws = ob.Draws(jax.vmap(draw)(jax.random.split(jax.random.key(2), 9)))
     return net, symmetry, params, draws
@@ -71,9 +73,7 @@ def test_gaussians_come_together(population):
     _, symmetry, params, _ = population
     std = jax.tree.map(lambda x: 0.05 + 0.1 * jnp.abs(x), params)
     keys = jax.random.split(jax.random.key(3), 4)
-    parts = [
-        ob.push_forward(symmetry, symmetry.random(k), ob.Gaussian(params, std)) for k in keys
-    ]
+    parts = [ob.push_forward(symmetry, symmetry.random(k), ob.Gaussian(params, std)) for k in keys]
     found = ob.align_many(symmetry, ob.Mixture(parts, jnp.full(4, 0.25)), cost="wasserstein")
     first = found.draws.components[0]
     for part in found.draws.components[1:]:
@@ -85,10 +85,10 @@ def test_progress_sees_every_draw(population):
     _, symmetry, _, draws = population
     seen = []
 
-    def progress(which, text):
-        for draw in which:
-            seen.append((text, draw))
-            yield draw
+    def progress(work, text, total):
+        for done in work:
+            seen.append((text, total))
+            yield done
 
     ob.align_many(symmetry, draws, reference="first", progress=progress)
-    assert [draw for _, draw in seen] == list(range(len(draws)))
+    assert seen == [("round 1", len(draws))] * len(draws)

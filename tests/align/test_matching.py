@@ -152,7 +152,8 @@ def test_certificate_tells_what_happened(pair):
     symmetry, trees, _, _ = pair
     found = ob.align(symmetry, trees[1], to=trees[0], scaling=None)
     assert found.cost < found.cost_before
-    assert found.bound is not None and found.bound <= found.cost
+    assert found.bound is not None
+    assert found.bound <= found.cost
     difference = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), found.params, trees[0])
     assert sum(map(float, jax.tree.leaves(difference))) == pytest.approx(found.cost, rel=1e-4)
     for name, margin in found.margin.items():
@@ -164,12 +165,23 @@ def test_certificate_tells_what_happened(pair):
     assert all(name in text for name in found.transpositions)
 
 
+def test_a_network_aligned_to_itself_is_sure_of_it(model):
+    _, _, symmetry, params, _ = model
+    found = ob.align(symmetry, params, to=params)
+    assert found.cost == pytest.approx(0, abs=1e-2)
+    assert found.num_transpositions == 0
+    assert all(np.all(margin > 0) for margin in found.margin.values())
+
+
 def test_margin_shows_units_in_doubt():
     net = ob.nets.mlp(hidden=(4,), outputs=2)
     params = generic(net.init(jax.random.key(0), INPUTS))
     kernel = params["Dense_0"]["kernel"].at[:, 1].set(params["Dense_0"]["kernel"][:, 0])
     params = {
-        "Dense_0": {"kernel": kernel, "bias": params["Dense_0"]["bias"].at[1].set(0.5).at[0].set(0.5)},
+        "Dense_0": {
+            "kernel": kernel,
+            "bias": params["Dense_0"]["bias"].at[1].set(0.5).at[0].set(0.5),
+        },
         "Dense_1": {
             "kernel": params["Dense_1"]["kernel"].at[1].set(params["Dense_1"]["kernel"][0]),
             "bias": params["Dense_1"]["bias"],
@@ -177,5 +189,7 @@ def test_margin_shows_units_in_doubt():
     }
     symmetry = ob.discover(net.apply, params, INPUTS)
     margin = ob.align(symmetry, params, to=params).margin["Dense_0"]
-    assert abs(margin[0]) < 1e-4 and abs(margin[1]) < 1e-4
-    assert margin[2] > 1e-3 and margin[3] > 1e-3
+    assert abs(margin[0]) < 1e-4
+    assert abs(margin[1]) < 1e-4
+    assert margin[2] > 1e-3
+    assert margin[3] > 1e-3

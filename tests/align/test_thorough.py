@@ -122,13 +122,20 @@ def test_costs_that_cannot_see_a_factor_are_named():
     rng = np.random.default_rng(0)
     params = {"w": jnp.asarray(rng.normal(size=(4, 3)), "f"), "v": jnp.eye(3)}
     symmetry = ob.discover(looped, params, X)
-    objective = Pairing(symmetry, channels.weights(leaves_of(params), leaves_of(params)).channels)
-    task = Task(symmetry, objective, Assignment(), params, params, apply_fn=looped, inputs=X)
+    turned = symmetry.act(symmetry.random(jax.random.key(0)), params)
+    objective = Pairing(symmetry, channels.weights(leaves_of(params), leaves_of(turned)).channels)
+    task = Task(symmetry, objective, Assignment(), turned, params, apply_fn=looped, inputs=X)
     task = dataclasses.replace(task, loss_fn=lambda p: jnp.mean(looped(p, X) ** 2))
     found = thorough(task, random_starts=1)
     assert [c.name for c in found.candidates if "random" in c.name] == ["random 1, then weights"]
     assert len(found.skipped) == 3
     assert "no candidates by correlation: " in str(found)
+
+
+def test_starts_may_end_below_the_identity():
+    """Networks that are aligned already: a bad start is a candidate like any other."""
+    found = thorough(task_for(PARAMS), random_starts=8)
+    assert found.candidates[0].loss < 1e-12
 
 
 def test_a_missing_loss_is_named():

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-
 from zoo.case import Model, normal, plain
 from zoo.recurrent import residual_scan
 

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 Array = jax.Array
 Op = Callable[["Run"], Array | None]

@@ -39,9 +39,7 @@ def still(sym: ob.Symmetry, path: str) -> ob.Symmetry:
 
 
 def with_exponents(block: Block, factor: float) -> Block:
-    scalings = tuple(
-        dataclasses.replace(w, exponent=w.exponent * factor) for w in block.scalings
-    )
+    scalings = tuple(dataclasses.replace(w, exponent=w.exponent * factor) for w in block.scalings)
     return dataclasses.replace(block, scalings=scalings)
 
 
@@ -199,7 +197,7 @@ def test_single_precision_beside_the_parameters_is_no_reason_to_be_loose() -> No
 
 @pytest.mark.parametrize("seed", range(6))
 def test_dead_units_are_no_lack_of_power(seed: int) -> None:
-    """One relu unit in seven: it may be dead on all examples, and the group is right all the same."""
+    """The unit may be dead on all examples, and the group is right all the same."""
     model = units(lambda h: jax.nn.relu(h)[:, 6:], {"w": (3, 7), "b": (7,), "v": (1, 2)})
     ob.check_symmetry(ob.discover(*model), *model, seed=seed)
 

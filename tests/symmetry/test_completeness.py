@@ -12,8 +12,9 @@ from zoo.oracles import scaling_dimension_bound, sign_flips_bruteforce
 import onebasin as ob
 
 from .models import MODELS, units
-from .operations import attention, concatenate, contract, dense, fold, gram, normalise, tied, transpose
-from .programs import Program
+from .movement import concatenate, fold, transpose
+from .operations import attention, contract, dense, gram, tied
+from .programs import Op, Program
 
 Array = jax.Array
 Params = dict[str, Array]
@@ -98,7 +99,9 @@ TINY: dict[str, Callable[[], Model]] = {
     "exact layer norm": lambda: units(
         lambda h: norm(h, 0.0) ** 3, {"w": (3, 3), "b": (3,), "v": (3, 1)}
     ),
-    "shared gain": lambda: plain(shared_gain, {"w": (2, 3), "g": (3,), "v": (3, 2)}, normal(0, 5, 2)),
+    "shared gain": lambda: plain(
+        shared_gain, {"w": (2, 3), "g": (3,), "v": (3, 2)}, normal(0, 5, 2)
+    ),
     "tied": lambda: plain(there_and_back, {"w": (3, 4)}, normal(0, 5, 3)),
     "halves": lambda: plain(halves, {"w": (2, 3), "v": (3, 2), "u": (2, 2)}, normal(0, 5, 2)),
     "ratio": lambda: plain(ratio, {"w": (3, 2), "u": (3, 3)}, normal(0, 5, 3)),
@@ -131,13 +134,13 @@ def test_signs_of_a_product_are_a_part() -> None:
         ob.check_symmetry(sym, *model, seed=seed)
 
 
-SMOOTH = [dense, contract, fold, gram, attention, normalise, tied, transpose, concatenate]
+SMOOTH: list[Op] = [dense, dense, contract, fold, gram, attention, tied, transpose, concatenate]
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_scalings_of_random_programs_are_bounded(seed: int) -> None:
-    """Whatever is claimed lies in the null space of the Jacobian."""
+@pytest.mark.parametrize("seed", range(8))
+def test_scalings_of_random_programs(seed: int) -> None:
+    """Without repeated values nothing hides from exponents, and nothing vanishes by accident."""
     drawn = Program(seed, 4, SMOOTH)
     params, inputs = drawn.params(seed), drawn.inputs(seed)
     bound = scaling_dimension_bound(drawn, params, inputs, jax.random.key(0))
-    assert 0 < ob.discover(drawn, params, inputs).scaling_dimension() <= bound
+    assert ob.discover(drawn, params, inputs).scaling_dimension() <= bound

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import warnings
 from typing import Any
 
 import jax
@@ -82,7 +81,7 @@ def test_units_that_nothing_reads_do_not_count() -> None:
     """Five units, of which a slice keeps three: the other two are no symmetry."""
     model = units(lambda h: jax.nn.relu(h)[:, :3], {"w": (3, 5), "b": (5,), "v": (3, 2)})
     sym = ob.discover(*model)
-    assert [(f.size, f.kinds) for f in sym.factors] == [(3, {"permutation", "scaling"})]
+    assert [(f.size, set(f.kinds)) for f in sym.factors] == [(3, {"permutation", "scaling"})]
     moved = sym.act(sym.random(jax.random.key(0)), model[1])
     np.testing.assert_array_equal(moved["w"][:, 3:], model[1]["w"][:, 3:])
 
@@ -124,7 +123,7 @@ def test_outputs_that_are_not_finite(number: float) -> None:
 
 def noisy(x: Array) -> Array:
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    draw = lambda x: np.random.normal(size=x.shape).astype(x.dtype)  # noqa: E731, NPY002
+    draw = lambda x: np.random.normal(size=x.shape).astype(x.dtype)  # noqa: E731
     return x + jax.pure_callback(draw, shape, x)
 
 
@@ -132,13 +131,10 @@ def noisy_scan(x: Array) -> Array:
     return jax.lax.scan(lambda c, _: (noisy(c), None), x, None, length=2)[0]
 
 
+@pytest.mark.filterwarnings("ignore::onebasin.UnknownPrimitiveWarning")
 @pytest.mark.parametrize("noise", [noisy, noisy_scan])
 def test_models_that_draw_random_numbers_on_the_host(noise: Any) -> None:
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(ob.SymmetryError, match="draws random numbers inside"),
-    ):
-        warnings.simplefilter("ignore", ob.UnknownPrimitiveWarning)
+    with pytest.raises(ob.SymmetryError, match="draws random numbers inside"):
         ob.discover(lambda params, x: relu_net(params, noise(x)), params_of(), X)
 
 
@@ -163,7 +159,7 @@ def test_unknown_primitives_are_named_once_and_cost_no_truth() -> None:
     assert len(caught) == 1
     assert str(caught[0].message).count("mystery") == 1
     assert caught[0].filename == __file__
-    assert [(f.size, f.kinds) for f in sym.factors] == [(5, {"permutation", "scaling"})]
+    assert [(f.size, set(f.kinds)) for f in sym.factors] == [(5, {"permutation", "scaling"})]
     ob.check_symmetry(sym, apply, params, X)
 
 

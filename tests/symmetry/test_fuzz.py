@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import warnings
 
 import jax
@@ -15,7 +16,7 @@ import onebasin as ob
 from .operations import OPS
 from .programs import Program
 
-COUNT = int(os.environ.get("ONEBASIN_FUZZ", "300"))
+COUNT = int(os.environ.get("ONEBASIN_FUZZ", "240"))
 BATCH = 20
 TOLERANCE = 1e-8
 
@@ -36,8 +37,9 @@ def spread_of(outputs: list[np.ndarray]) -> float:
 
 
 def on_stacked(drawn: Program, stacked: dict[str, np.ndarray], seed: int) -> list[np.ndarray]:
-    run = jax.jit(jax.vmap(drawn, in_axes=(0, None)))
-    return [np.asarray(x) for x in run(stacked, drawn.inputs(seed, np.float64))]
+    with jax.enable_x64(True):
+        run = jax.jit(jax.vmap(drawn, in_axes=(0, None)))
+        return [np.asarray(x) for x in run(stacked, drawn.inputs(seed, np.float64))]
 
 
 def conclusive(drawn: Program) -> bool:
@@ -63,33 +65,32 @@ def random_element(sym: ob.Symmetry, rng: np.random.Generator) -> ob.Element:
 
 
 def largest_change(drawn: Program, sym: ob.Symmetry, seed: int) -> float:
-    """Over elements, a product of two and an inverse, on parameters that discovery has not seen."""
+    """Over elements, now and then a product and an inverse, on parameters not seen before."""
     rng = np.random.default_rng(seed)
     params = drawn.params(seed, np.float64)
     leaves, _ = sym.flatten(params)
-    g, h, *others = (random_element(sym, rng) for _ in range(5))
-    derived = [sym.compose(g, h), sym.inverse(g)]
-    elements = [g, h, *others, *(jax.tree.map(np.asarray, e) for e in derived)]
+    elements = [random_element(sym, rng) for _ in range(6)]
+    if seed % 5 == 0:  # slower than all the rest, since nothing of it is compiled yet
+        g, h = elements[:2]
+        elements += jax.tree.map(np.asarray, [sym.compose(g, h), sym.inverse(g)])
     moved = [leaves, *(sym.act_on_leaves(e, leaves, np) for e in elements)]
     columns = [np.stack(column) for column in zip(*moved, strict=True)]
     return spread_of(on_stacked(drawn, dict(zip(sorted(params), columns, strict=True)), seed))
 
 
 def verdict(seed: int) -> str:
-    """What came of one program: "moves", "rigid", or "unclear" where numbers cannot tell."""
+    """What came of one program: "moves", "rigid", "unclear" (numbers cannot tell), or a fault."""
     drawn = program(seed)
     try:
         sym = ob.discover(drawn, drawn.params(seed), drawn.inputs(seed))
     except ob.SymmetryError as error:
-        assert not conclusive(drawn), f"program {seed}: {error}"
-        return "unclear"
+        return f"program {seed}: {error}" if conclusive(drawn) else "unclear"
     if not sym.factors:
         return "rigid"
-    with jax.enable_x64(True):
-        change = largest_change(drawn, sym, seed + 1)
-        if change > TOLERANCE:
-            assert not conclusive(drawn), f"program {seed}: changes by {change:.2g} under\n{sym}"
-            return "unclear"
+    change = largest_change(drawn, sym, seed + 1)
+    if change > TOLERANCE:
+        text = f"program {seed}: changes by {change:.2g} under\n{sym}"
+        return text if conclusive(drawn) else "unclear"
     return "moves"
 
 
@@ -98,6 +99,7 @@ def test_no_false_symmetry(start: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ob.UnknownPrimitiveWarning)
         found = [verdict(seed) for seed in range(start, start + BATCH)]
+    assert not set(found) - {"moves", "rigid", "unclear"}
     assert found.count("moves") >= BATCH // 3
     assert found.count("unclear") <= BATCH // 4
 
@@ -118,15 +120,12 @@ def test_every_operation_occurs() -> None:
     for seed in range(0, 300, 2):
         drawn = program(seed)
         jaxpr = jax.make_jaxpr(drawn)(drawn.params(0), drawn.inputs(0))
-        seen |= {str(line).split("[")[0].split()[-1] for line in _lines(str(jaxpr))}
+        seen |= set(re.findall(r"= ([a-z][\w-]*)", str(jaxpr)))
     wanted = {
         *("dot_general", "conv_general_dilated", "reshape", "transpose", "concatenate", "slice"),
         *("pad", "reduce_sum", "reduce_max", "reduce_prod", "gather", "scatter", "cumsum", "sort"),
         *("scan", "while", "cond", "select_n", "top_k", "argmax", "rev", "reduce_window_sum"),
         *("dynamic_slice", "dynamic_update_slice", "tanh", "rsqrt", "sign", "floor", "erf"),
+        *("max", "exp", "log", "pow", "integer_pow", "sqrt", "convert_element_type", "gt"),
     }
     assert wanted <= seen, wanted - seen
-
-
-def _lines(text: str) -> list[str]:
-    return [part.split("=", 1)[1] for part in text.splitlines() if "=" in part]

@@ -17,7 +17,7 @@ coefficients = st.fractions(-3, 3, max_denominator=4)
 def systems(draw: st.DrawFn, modulus: int | None) -> tuple[list[Row], int]:
     """Sparse rows over up to eight unknowns, zeros and repeats among them."""
     count = draw(st.integers(1, 8))
-    value = coefficients if modulus is None else st.integers(-3, 3)
+    value: st.SearchStrategy = coefficients if modulus is None else st.integers(-3, 3)
     row = st.dictionaries(st.integers(0, count - 1), value, max_size=4)
     return draw(st.lists(row, max_size=10)), count
 

@@ -200,6 +200,17 @@ class DataObjective:
         totals, _ = best_signs(self.gains(name, state), self.symmetry.factor(name).signs)
         return totals
 
+    def moving_norms(self, name: str) -> np.ndarray:
+        """Squared norm of every moving unit's activation (or contribution), [parents.., j]."""
+        copies = tuple(self.symmetry.sizes[p] for p in self.symmetry.parents[name])
+        total = np.zeros((*copies, self.symmetry.sizes[name]), np.float32)
+        for each in self._by_factor.get(name, ()):
+            norms = each.norms[1]
+            if each.partner_norms is not None:
+                norms = norms * each.partner_norms[1]
+            total += norms.reshape(total.shape)
+        return total
+
     def sign_gains(self, name: str, state: State) -> Gains:
         raise AssertionError(f"factor {name!r} is not one of this objective's")
 

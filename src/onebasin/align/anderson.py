@@ -78,7 +78,5 @@ def _combination(df: jax.Array, f: jax.Array) -> jax.Array:
     norm = jnp.linalg.norm(df, axis=1)
     inverse = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
     rows = df * inverse[:, None]
-    exact = jax.lax.Precision.HIGHEST
-    gram = jnp.matmul(rows, rows.T, precision=exact)
-    gram = gram + 10 * jnp.finfo(df.dtype).eps * jnp.eye(len(df), dtype=df.dtype)
-    return inverse * jnp.linalg.solve(gram, jnp.matmul(rows, f, precision=exact))
+    gram = rows @ rows.T + 10 * jnp.finfo(df.dtype).eps * jnp.eye(len(df), dtype=df.dtype)
+    return inverse * jnp.linalg.solve(gram, rows @ f)

@@ -36,7 +36,7 @@ class CanonicalReport:
             biases if these were left out, and without what `unbounded` lists.
         mass_after: The same in canonical form.
         sweeps: Number of sweeps over the factors that minimum mass took.
-        gradient: Largest |in-mass - out-mass| / (in-mass + out-mass) of a unit in canonical form.
+        gradient: Largest abs(in-mass - out-mass) / (in-mass + out-mass) of any canonical unit.
         dead: Number of units with a scale that was left alone, as its in-mass or out-mass is zero.
         unbounded: The parameters whose mass can be driven to zero without raising any other: their
             mass has no minimum, and with scaling="min-mass" they are brought to unit norm instead.
@@ -228,7 +228,17 @@ def _program(
         element, _, finite = solve(leaves)
         return symmetry.act_on_leaves(element, leaves), finite
 
-    return _Program(*(jax.jit(f) for f in (solve, move, jax.vmap(solve), jax.vmap(move))))
+    return _Program(*(_exact(f) for f in (solve, move, jax.vmap(solve), jax.vmap(move))))
+
+
+def _exact(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function with products in full precision, which accelerators do not default to."""
+
+    def traced(leaves: list[Any]) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return function(leaves)
+
+    return jax.jit(traced)
 
 
 def _flatten(symmetry: Symmetry, params: Any) -> tuple[list[Any], Any, bool]:

@@ -29,15 +29,15 @@ from onebasin.align.task import Task
 def frank_wolfe(task: Task, *, steps: int = 100, tolerance: float = 1e-6) -> Found:
     """Maximises the cost's objective over doubly stochastic matrices, projects, and polishes.
 
-    Starts at the given state, or at the barycentre of all permutations. Where the outcome is below
-    the start (the identity if none is given), that is descended from instead.
+    Starts at the given state, or at the barycentre of all permutations. Coordinate descent from the
+    task's own starts is run beside it, and the better of the two kept.
 
     Args:
         task: The problem.
         steps: Most steps.
         tolerance: Where to stop: the largest possible first-order gain, relative to the objective.
     """
-    held = start = task.start or State.identity(task.symmetry)
+    held = task.start or State.identity(task.symmetry)
     found = _attempt(task, held, steps, tolerance)
     for name in _wholes(task):
         trial = held.copy()
@@ -45,9 +45,10 @@ def frank_wolfe(task: Task, *, steps: int = 100, tolerance: float = 1e-6) -> Fou
         other = _attempt(task, trial, steps, tolerance)
         if other.best.objective > found.best.objective:
             found, held = other, trial
-    if found.best.objective >= task.objective.objective(start):
-        return found
-    return Found(task.descent([start]).best, "coordinate descent, since Frank-Wolfe ended below it")
+    plain = task.descent(task.starts, task.restarts)
+    if plain.best.objective > found.best.objective:
+        return Found(plain.best, f"coordinate descent from {plain.start}, ahead of {found.start}")
+    return found
 
 
 def _attempt(task: Task, held: State, steps: int, tolerance: float) -> Found:

@@ -36,7 +36,7 @@ from onebasin.symmetry.group import Leaf
 
 REFERENCES = ("mean", "first", "leave-one-out")
 CHUNK_BYTES = 2**28
-Progress = Callable[[Iterable[int], str], Iterable[int]]
+Progress = Callable[[Iterable[Any], str, int], Iterable[Any]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +60,8 @@ class ManyAlignment:
     cost_name: str
 
     def __str__(self) -> str:
-        count = len(jax.tree.leaves(self.elements.permutations)[0]) if self.moved else 0
+        stacked = jax.tree.leaves(self.elements)
+        count = len(stacked[0]) if stacked else 0
         gone = " -> ".join(f"{h:.6g}" for h in (self.history[0], self.history[-1]))
         return (
             f"{count} draws aligned by {self.cost_name} in {len(self.moved)} rounds: "
@@ -99,7 +100,8 @@ def align_many(
         seed: Seed of the order of visits.
         assignment: Assignment solver; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
-        progress: Wraps the loop over draws of every round, as `tqdm` does.
+        progress: progress(work, text, total) wraps what is done in every round (draws, or batches
+            of draws) and hands it on, as `tqdm` does.
 
     Returns:
         The aligned draws with the elements that moved them.
@@ -271,11 +273,11 @@ class _Work:
             return self._round_at_once(centre, solve, number, progress)
         spread = self._spread(states) if self.stds is not None else None
         visit = partial(self._visit, centre, spread, states, mode, solve, seed, number)
-        which: Iterable[int] = range(self.count)
-        if progress is not None:
-            which = progress(which, f"round {number + 1}")
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            results = list(pool.map(visit, which))
+            ended: Iterable[Any] = pool.map(visit, range(self.count))
+            if progress is not None:
+                ended = progress(ended, f"round {number + 1}", self.count)
+            results = list(ended)
         return [state for state, _ in results], [cost for _, cost in results]
 
     @functools.cached_property
@@ -302,7 +304,7 @@ class _Work:
         size = max(1, CHUNK_BYTES // max(4 * f.size**2 for f in self.symmetry.factors))
         chunks: Iterable[int] = range(0, self.count, size)
         if progress is not None:
-            chunks = progress(chunks, f"round {number + 1}")
+            chunks = progress(chunks, f"round {number + 1}", -(-self.count // size))
         every = Assignment(solve.name)
         states: list[State] = []
         costs: list[float] = []

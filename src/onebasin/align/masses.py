@@ -82,7 +82,7 @@ def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch) -> Any:
     for touch in box.scalings:
         if touch is not keep:
             operands += [jnp.exp(exponent(touch, log_scales)), list(touch.places)]
-    total = jnp.einsum(*operands, list(keep.places), precision=jax.lax.Precision.HIGHEST)
+    total = jnp.einsum(*operands, list(keep.places))
     return jnp.log(total) + mass.offset
 
 

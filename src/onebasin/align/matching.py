@@ -131,7 +131,7 @@ def align(
         cost=price(found.best.objective),
         cost_before=price(objective.objective(State.identity(symmetry))),
         bound=bound,
-        exact=objective.exact(),
+        exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
         sweeps=found.best.sweeps,
         solver=f"{found.start}, {task.assignment.name}",
         transpositions=count_transpositions(state),
@@ -165,7 +165,8 @@ def objective_for(
         std0, std1 = [np.sqrt(v) for v in std0], [np.sqrt(v) for v in std1]
         found = channels.GAUSSIAN_COSTS[cost](mean0, std0, mean1, std1)
         bound = None
-    return Pairing(symmetry, found.channels), found.cost, bound
+    squared = cost in ("weights", "wasserstein")
+    return Pairing(symmetry, found.channels, squared), found.cost, bound
 
 
 def count_transpositions(state: State) -> dict[str, int]:
@@ -173,12 +174,20 @@ def count_transpositions(state: State) -> dict[str, int]:
 
 
 def margins(objective: Objective, state: State) -> dict[str, np.ndarray]:
-    """Per factor and unit, the gain of the match over the best other partner, others held."""
+    """Per factor and unit, how much closer its match is than the best other partner, others held.
+
+    Closeness is the cost's own: a large partner is no better for being large.
+    """
+    symmetry = objective.symmetry
     found = {}
     for name in objective.factors():
-        if name in state.permutations:
-            totals, _ = best_signs(
-                objective.gains(name, state), objective.symmetry.factor(name).signs
-            )
-            found[name] = margin(totals, state.permutations[name])
+        if name not in state.permutations:
+            continue
+        totals, _ = best_signs(objective.gains(name, state), symmetry.factor(name).signs)
+        norms = objective.moving_norms(name)
+        columns = state.permutations[name]
+        for axis, parent in enumerate(symmetry.parents[name]):
+            if parent in state.permutations and state.permutations[parent].ndim == 1:
+                norms = np.take(norms, state.permutations[parent], axis=axis)
+        found[name] = margin(2 * totals - norms[..., None, :], columns)
     return found

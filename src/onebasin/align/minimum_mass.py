@@ -135,7 +135,7 @@ def minimise(
         gradient = jnp.zeros((), flat.dtype)
         for row in rows:
             logs = units.log_masses(row, log_scales)
-            gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
+            gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)[0]))
             moved = log_scales[row.factor] + unit_step(logs, row.patterns) / row.share
             log_scales[row.factor] = jnp.clip(moved, -limit, limit)
         return jax.flatten_util.ravel_pytree(log_scales)[0], gradient
@@ -152,8 +152,9 @@ def balance(
     units = _Units(boxes, weights, rows)
     for row in rows:
         logs = units.log_masses(row, log_scales)
-        gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)))
-        stuck = ~movable(logs, row.patterns) & np.any(row.patterns, axis=0)
+        relative, free = relative_gradient(logs, row.patterns)
+        gradient = jnp.maximum(gradient, jnp.max(relative))
+        stuck = ~free & np.any(row.patterns, axis=0)
         dead += jnp.sum(jnp.any(stuck, axis=-1), dtype=jnp.int32)
     return gradient, dead
 
@@ -185,17 +186,10 @@ class _Units:
         return jnp.stack(logs, axis=-1) + 2 * own @ jnp.asarray(row.patterns.T, own.dtype)
 
 
-def movable(logs: Any, patterns: np.ndarray) -> Any:
-    """Which generators of which units have mass on both sides; the others are left alone."""
-    alive = logs[..., None] > -jnp.inf
-    up, down = (jnp.any(alive & (s * patterns > 0), axis=-2) for s in (1, -1))
-    return up & down
-
-
-def relative_gradient(logs: Any, patterns: np.ndarray) -> Any:
-    """|sum_p p m_p| / sum_p |p| m_p per unit and generator; 0 where nothing can move."""
-    up, down = _sides(logs, patterns)
-    return jnp.where(movable(logs, patterns), jnp.abs(jnp.tanh((up - down) / 2)), 0)
+def relative_gradient(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
+    """|sum_p p m_p| / sum_p |p| m_p per unit and generator, and where it can move at all."""
+    up, down, free = _sides(logs, patterns)
+    return jnp.where(free, jnp.abs(up - down) / jnp.where(free, up + down, 1), 0), free
 
 
 def unit_step(logs: Any, patterns: np.ndarray) -> Any:
@@ -204,52 +198,55 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     The closed form reaches the minimum if each weight has one generator, with one positive and one
     negative exponent. Else it stops short of it, and Newton steps follow.
     """
-    free = movable(logs, patterns)
-    exponents = jnp.asarray(2 * patterns.T, logs.dtype)
-    largest = [np.max(s * patterns, axis=0) for s in (1, -1)]
     joined = int(np.max(np.count_nonzero(patterns, axis=1)))
-    width = 2 * joined * np.maximum(largest[0] + largest[1], 1)
-
-    def closed_form(step: Any) -> Any:
-        up, down = _sides(logs + step @ exponents, patterns)
-        return step + jnp.where(free, (down - up) / width.astype(logs.dtype), 0)
-
-    step = closed_form(jnp.zeros(free.shape, logs.dtype))
+    width = np.max(patterns, axis=0) - np.min(patterns, axis=0)
+    width = 2 * joined * np.where(width > 0, width, 1)
+    up, down, free = _sides(logs, patterns)
+    ratio = jnp.where(free, down, 1) / jnp.where(free, up, 1)
+    step = jnp.log(ratio) / width.astype(logs.dtype)
     even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
     if joined == 1 and even:
         return step
-    return jax.lax.fori_loop(
-        0, NEWTON_STEPS, lambda _, x: closed_form(_newton(logs, patterns, free, x)), step
-    )
-
-
-def _sides(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
-    """Log of sum_p |p| m_p over positive and over negative exponents, per unit and generator."""
-    size = np.log(np.maximum(np.abs(patterns), 1e-30)).astype(logs.dtype)
-    up, down = (
-        jax.nn.logsumexp(jnp.where(s * patterns > 0, logs[..., None] + size, -jnp.inf), axis=-2)
-        for s in (1, -1)
-    )
-    return up, down
-
-
-def _newton(logs: Any, patterns: np.ndarray, free: Any, step: Any) -> Any:
-    """A Newton step of length log(1 + b) / b, b the largest change of a log-mass: never uphill."""
     exponents = jnp.asarray(2 * patterns, logs.dtype)
-    now = logs + step @ exponents.T
-    peak = jnp.max(now, axis=-1, keepdims=True)
-    share = jnp.exp(now - jnp.where(peak > -jnp.inf, peak, 0))
-    gradient = jnp.where(free, share @ exponents, 0)
-    squares = jnp.einsum("pi,pj->pij", exponents, exponents)
-    hessian = jnp.einsum("...p,pij->...ij", share, squares, precision=jax.lax.Precision.HIGHEST)
-    hessian = jnp.where(free[..., :, None] & free[..., None, :], hessian, 0)
-    diagonal = jnp.diagonal(hessian, axis1=-2, axis2=-1)
+    return jax.lax.fori_loop(
+        0, NEWTON_STEPS, lambda _, x: x + _newton(logs + x @ exponents.T, exponents, free), step
+    )
+
+
+def _shares(logs: Any) -> Any:
+    """Masses against the largest one of their unit."""
+    peak = jnp.max(logs, axis=-1, keepdims=True)
+    return jnp.exp(logs - jnp.maximum(peak, jnp.finfo(logs.dtype).min))
+
+
+def _sides(logs: Any, patterns: np.ndarray) -> tuple[Any, Any, Any]:
+    """sum_p |p| m_p over positive and over negative exponents, and whether both have mass.
+
+    A generator with mass on one side only cannot move: its unit is dead, and is left alone.
+    """
+    shares = _shares(logs)
+    up, down = (shares @ jnp.asarray(np.maximum(s * patterns, 0), logs.dtype) for s in (1, -1))
+    return up, down, (up > 0) & (down > 0)
+
+
+def _newton(logs: Any, exponents: Any, free: Any) -> Any:
+    """A Newton step of length log(1 + b) / b, b the largest change of a log-mass: never uphill."""
+    shares = _shares(logs)
+    gradient = jnp.where(free, shares @ exponents, 0)
+    hessian = jnp.einsum("...p,pij->...ij", shares, exponents[:, :, None] * exponents[:, None])
+    diagonal = jnp.where(free, jnp.diagonal(hessian, axis1=-2, axis2=-1), 0)
     norm = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
     # On a unit diagonal, so that generators of light weights count; the ridge is for twins.
-    eye = jnp.eye(patterns.shape[1], dtype=bool)
-    ridge = 1 + 10 * jnp.finfo(logs.dtype).eps
-    scaled = jnp.where(eye, ridge, hessian * norm[..., :, None] * norm[..., None, :])
-    direction = -norm * jnp.linalg.solve(scaled, (norm * gradient)[..., None])[..., 0]
-    change = jnp.max(jnp.where(share > 0, jnp.abs(direction @ exponents.T), 0), axis=-1)
+    ridge = 100 * jnp.finfo(logs.dtype).eps * jnp.eye(hessian.shape[-1], dtype=logs.dtype)
+    scaled = hessian * norm[..., :, None] * norm[..., None, :] + ridge
+    scaled = jnp.where(jnp.eye(hessian.shape[-1]) * (norm == 0)[..., None, :] > 0, 1, scaled)
+    root = jax.lax.linalg.cholesky(scaled, symmetrize_input=False)
+    whitened = (norm * gradient)[..., None]
+    for transpose in (False, True):
+        whitened = jax.lax.linalg.triangular_solve(
+            root, whitened, left_side=True, lower=True, transpose_a=transpose
+        )
+    direction = -norm * whitened[..., 0]
+    change = jnp.max(jnp.where(shares > 0, jnp.abs(direction @ exponents.T), 0), axis=-1)
     length = jnp.where(change > 0, jnp.log1p(change) / jnp.where(change > 0, change, 1), 0)
-    return step + length[..., None] * direction
+    return length[..., None] * direction

@@ -58,8 +58,10 @@ class _Kept:
 class Pairing:
     """The objective, its gain matrices, and what is kept of them."""
 
-    def __init__(self, symmetry: Symmetry, channels: list[Channel]):
+    def __init__(self, symmetry: Symmetry, channels: list[Channel], squared: bool = True):
         self.symmetry = symmetry
+        self._squared = squared
+        self._fixed = 0.0
         self.terms: list[Term] = []
         self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
         self._kept: dict[tuple[int, int], _Kept] = {}
@@ -74,6 +76,11 @@ class Pairing:
                             np.ascontiguousarray(x[at].reshape(block.shape)) for x in (a, b)
                         )
                         self.add(Term(block, own, other, channel.signed))
+                    else:
+                        at = block.at()
+                        self._fixed += float(np.sum(a[at] * b[at], dtype=np.float64))
+                if not leaf.blocks:
+                    self._fixed += float(np.sum(a * b, dtype=np.float64))
 
     def add(self, term: Term) -> None:
         """One more block to be paired."""
@@ -119,7 +126,7 @@ class Pairing:
         ]
 
     def objective(self, state: State) -> float:
-        return float(
+        return self._fixed + float(
             sum(
                 np.sum(term.reference * self._moved(term, state), dtype=np.float64)
                 for term in self.terms
@@ -134,6 +141,18 @@ class Pairing:
             product = self.product(number, axis, state)
             found[signature] = found[signature] + product if signature in found else product
         return found
+
+    def moving_norms(self, name: str) -> np.ndarray:
+        """Squared norm of every unit of the moving side, where the cost is a squared distance."""
+        total = np.zeros((*self._copies(name), self.symmetry.sizes[name]), np.float32)
+        if not self._squared:
+            return total
+        for number, axis in self.places[name]:
+            term = self.terms[number]
+            at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
+            norms = np.square(_front(term.moving, at, axis)).sum(axis=-1)
+            total += norms.reshape(total.shape)
+        return total
 
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         """Like `gains`, from terms whose other movable sides are all in `known`."""

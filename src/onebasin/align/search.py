@@ -66,7 +66,7 @@ def search(
     held = objective.objective(State.identity(objective.symmetry))
     running = [(descend(objective, state, solve, rng, max_sweeps=1), name) for name, state in plans]
     lead = max(result.objective for result, _ in running)
-    behind = FAR_BEHIND * (lead - held)
+    behind = FAR_BEHIND * max(lead - held, 0.0)
     ended = [
         (descend(objective, result, solve, rng, max_sweeps=max_sweeps), name)
         for result, name in running

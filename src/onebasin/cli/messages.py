@@ -54,7 +54,7 @@ def working(doing: str, as_json: bool = False, spinner: bool = True) -> Iterator
     except (typer.Exit, KeyboardInterrupt):
         raise
     except (FactoryError, ValueError) as error:
-        fail(" ".join(str(error).split()))
+        fail(" ".join(str(error).split()) or one_line(error))
     except Exception as error:
         fail(
             f"{doing} stopped with {one_line(error)}; if apply_fn(params, inputs) runs by itself, "
@@ -65,7 +65,7 @@ def working(doing: str, as_json: bool = False, spinner: bool = True) -> Iterator
 
 
 @contextlib.contextmanager
-def bar(first: str) -> Iterator[Callable[[Iterable[int], str], Iterable[int]]]:
+def bar(first: str) -> Iterator[Callable[[Iterable[Any], str, int], Iterable[Any]]]:
     """A progress bar on standard error, as `align_many` takes it: started anew for every round.
 
     Args:
@@ -81,10 +81,10 @@ def bar(first: str) -> Iterator[Callable[[Iterable[int], str], Iterable[int]]]:
         disable=not console.is_terminal,
     )
 
-    def progress(items: Iterable[int], description: str) -> Iterable[int]:
+    def progress(items: Iterable[Any], description: str, total: int) -> Iterable[Any]:
         for task in shown.task_ids:
             shown.remove_task(task)
-        return shown.track(items, description=description)
+        return shown.track(items, total=total, description=description)
 
     with shown:
         shown.add_task(first, total=None)

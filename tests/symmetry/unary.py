@@ -1,0 +1,38 @@
+"""Functions of one value, as random programs draw them."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Array = jax.Array
+
+UNARY: tuple[Callable[[Array], Array], ...] = (
+    *(jax.nn.relu, jax.nn.relu, jax.nn.leaky_relu, jnp.tanh, jnp.tanh, jnp.abs, jax.nn.gelu),
+    *(jax.nn.silu, jax.nn.softplus, jax.nn.elu, jax.nn.relu6, jax.nn.hard_tanh, jnp.square),
+    *(jnp.sin, jnp.cos, jnp.sign, jnp.negative, jnp.cbrt, jnp.floor, jnp.round, lax.erf),
+    *(jax.nn.sigmoid, lax.stop_gradient, jnp.nan_to_num, jax.jit(jax.nn.relu)),
+    lambda v: v**3,
+    lambda v: v**3 + v,
+    lambda v: jnp.abs(v) ** 2.0,
+    lambda v: v**0,
+    lambda v: jnp.abs(v) ** 0.0,
+    lambda v: jnp.sqrt(jnp.abs(v)),
+    lambda v: jnp.exp(v / 2),
+    lambda v: jnp.log1p(jnp.abs(v)),
+    lambda v: lax.rsqrt(jnp.abs(v) + 1e-3),
+    lambda v: 1 / (jnp.abs(v) + 0.1),
+    lambda v: jnp.where(v > 0, v, 0.1 * v),
+    lambda v: jnp.where(v > 0.3, v, 0.0),
+    lambda v: jnp.where(jnp.abs(v) > jnp.abs(v).mean(), v, 0.0),
+    lambda v: (v > 0).astype(v.dtype),
+    lambda v: (v > 0.25).astype(v.dtype),
+    lambda v: v.astype(jnp.int32).astype(v.dtype),
+    lambda v: jnp.clip(v, 0, jnp.inf),
+    lambda v: jnp.clip(v, -1, 1),
+    lambda v: jnp.clip(v, 0, 1),
+    lambda v: jnp.arctan2(v, jnp.abs(v)),
+    lambda v: jax.checkpoint(jnp.tanh)(v),
+    lambda v: jnp.real(v.astype(jnp.complex64 if v.dtype == jnp.float32 else jnp.complex128)),
+)
