@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from onebasin.align.touches import Box, Touch
 
@@ -16,10 +17,14 @@ LogScales = Mapping[str, Any]
 
 
 class Mass(NamedTuple):
-    """The mass of a box: exp(offset) times entries along the sides that scale."""
+    """The mass of a box: entries times exp(offset) for every touch, laid along its places.
+
+    The entries run along the sides that scale. They are at most about 1, whatever the scales of the
+    units: offsets take those up, so that squares neither overflow nor vanish.
+    """
 
     entries: jax.Array
-    offset: jax.Array
+    offsets: tuple[jax.Array, ...]
 
 
 def joint(box: Box) -> tuple[int, ...]:
@@ -34,16 +39,21 @@ def content(box: Box, leaves: Sequence[Any]) -> jax.Array:
 
 
 def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
-    """Sums the squares of a box over the sides that do not scale; the largest weight counts as 1.
-
-    So no square overflows, and only weights below 1e-19 of the largest are lost in float32.
-    """
+    """Sums the squares of a box over the sides that do not scale."""
     weights = content(box, leaves).astype(dtype)
-    peak = jnp.max(jnp.abs(weights))
-    peak = jnp.where(peak > 0, peak, 1)
     kept = joint(box)
     lost = tuple(i for i in range(weights.ndim) if i not in kept)
-    return Mass(jnp.sum(jnp.square(weights / peak), axis=lost), 2 * jnp.log(peak))
+    peaks = jnp.max(jnp.abs(weights), axis=lost, keepdims=True)
+    offsets = []
+    for touch in box.scalings:
+        others = tuple(i for i in range(weights.ndim) if i not in touch.places)
+        peak = jnp.max(peaks, axis=others, keepdims=True)
+        peak = jnp.where(peak > 0, peak, 1)
+        weights, peaks = weights / peak, peaks / peak
+        order = sorted(range(len(touch.places)), key=lambda i: touch.places[i])
+        offset = 2 * jnp.log(jnp.squeeze(peak, others))
+        offsets.append(jnp.transpose(offset, np.argsort(order)))
+    return Mass(jnp.sum(jnp.square(weights), axis=lost), tuple(offsets))
 
 
 def off_diagonal(box: Box, mass: Mass) -> Mass:
@@ -66,7 +76,7 @@ def off_diagonal(box: Box, mass: Mass) -> Mass:
                 ]
                 same = same & (grid[0] == grid[1])
         entries = jnp.where(same, 0, entries)
-    return Mass(entries, mass.offset)
+    return Mass(entries, mass.offsets)
 
 
 def exponent(touch: Touch, log_scales: LogScales) -> Any:
@@ -77,18 +87,22 @@ def exponent(touch: Touch, log_scales: LogScales) -> Any:
 
 def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch) -> Any:
     """Log of the mass of a box per unit of a factor, scaled by all but the factor's own touch."""
-    kept = joint(box)
-    operands: list[Any] = [mass.entries, list(kept)]
-    for touch in box.scalings:
-        if touch is not keep:
-            operands += [jnp.exp(exponent(touch, log_scales)), list(touch.places)]
-    total = jnp.einsum(*operands, list(keep.places))
-    return jnp.log(total) + mass.offset
+    operands: list[Any] = [mass.entries, list(joint(box))]
+    shift: Any = 0
+    for touch, offset in zip(box.scalings, mass.offsets, strict=True):
+        if touch is keep:
+            shift = shift + offset
+            continue
+        scale = offset + exponent(touch, log_scales)
+        peak = jnp.max(scale)
+        operands += [jnp.exp(scale - peak), list(touch.places)]
+        shift = shift + peak
+    return jnp.log(jnp.einsum(*operands, list(keep.places))) + shift
 
 
 def total_mass(box: Box, mass: Mass, log_scales: LogScales) -> Any:
     """The mass of a whole box, scaled."""
     if not box.scalings:
-        return jnp.exp(mass.offset) * jnp.sum(mass.entries)
+        return jnp.sum(mass.entries)
     keep = box.scalings[0]
     return jnp.sum(jnp.exp(log_mass(box, mass, log_scales, keep) + exponent(keep, log_scales)))

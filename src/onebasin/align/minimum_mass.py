@@ -127,8 +127,8 @@ def minimise(
         return dict(start), jnp.zeros((), jnp.int32)
     units = _Units(boxes, weights, rows)
     flat, unflat = jax.flatten_util.ravel_pytree({row.factor: start[row.factor] for row in rows})
-    # Half the range of squares: nothing overflows, however long an unbounded unit drifts.
-    limit = 0.45 * float(np.log(jnp.finfo(flat.dtype).max))
+    # Scales stay in range, however long an unbounded unit drifts.
+    limit = 0.9 * float(np.log(jnp.finfo(flat.dtype).max))
 
     def sweep(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
         log_scales = unflat(flat)

@@ -109,7 +109,7 @@ def concatenate(parts: Iterable[Product]) -> Product:
 
 
 def resolve(product: Product) -> Product:
-    """The canonical form: bindings substituted, leading sums distributed over what follows."""
+    """The canonical form: bindings substituted, sums distributed over what follows them."""
     items: list[Item] = []
     changed = False
     for item in product:
@@ -127,9 +127,11 @@ def resolve(product: Product) -> Product:
             else:
                 items.extend(concatenate(segments))
                 changed = True
-    if len(items) > 1 and isinstance(items[0], Sum):
-        rest = tuple(items[1:])
-        return resolve(concatenate(segment + rest for segment in items[0].segments))
+    for place, item in enumerate(items[:-1]):
+        if isinstance(item, Sum):
+            rest = tuple(items[place + 1 :])
+            spread = concatenate(segment + rest for segment in item.segments)
+            return resolve((*items[:place], *spread))
     return tuple(items) if changed else product
 
 

@@ -16,7 +16,7 @@ from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
 from onebasin.symmetry.discover import Analysis, analyse, read
 from onebasin.symmetry.elements import Block
-from onebasin.symmetry.program import Equation, Program, Variable, evaluate
+from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate
 from onebasin.symmetry.steps import Value
 
 
@@ -53,7 +53,7 @@ class Probe:
         self._program = read(apply_fn, params, inputs)
         self._analysis = analyse(self._program, params)
         self._count = len(jax.tree.leaves(params))
-        self._data = _depends_on(self._program, self._program.inputs[self._count :])
+        self._data = depends_on(self._program, self._program.inputs[self._count :])
         self._watched: list[Variable] = []
         self.symmetry = self._analysis.symmetry
         self.contractions: list[Contraction] = []
@@ -119,11 +119,3 @@ def _names_along(analysis: Analysis, variable: Variable, along: Sequence[int]) -
         for atom in term
         if atom in analysis.names
     }
-
-
-def _depends_on(program: Program, roots: Sequence[Variable]) -> set[int]:
-    reached = {id(v) for v in roots}
-    for equation in program.equations:
-        if any(id(v) in reached for v in equation.inputs):
-            reached.update(id(v) for v in equation.outputs)
-    return reached

@@ -230,12 +230,12 @@ class Symmetry:
             return cls(
                 factors=tuple(_factor(f) for f in data["factors"]),
                 leaves=tuple(_leaf(x) for x in data["leaves"]),
-                sizes=data["sizes"],
+                sizes={str(k): int(v) for k, v in data["sizes"].items()},
                 parents={k: tuple(v) for k, v in data["parents"].items()},
                 dimensions=tuple(data["dimensions"]),
                 unused=tuple(data["unused"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SymmetryError(
                 f"this is not a symmetry written by onebasin ({error}); "
                 "expected the text of Symmetry.to_json"

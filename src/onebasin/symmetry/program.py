@@ -129,6 +129,28 @@ def _live_equations(equations: list[Equation], wanted: list[Variable]) -> list[E
     return kept[::-1]
 
 
+def depends_on(program: Program, roots: Sequence[Variable]) -> set[int]:
+    """The ids of the variables that depend on any of the roots, these included."""
+    reached = {id(v) for v in roots}
+    for equation in program.equations:
+        if any(id(v) in reached for v in equation.inputs):
+            reached.update(id(v) for v in equation.outputs)
+    return reached
+
+
+def calls_host(program: Program) -> bool:
+    """Whether any equation, inside loops too, calls back to Python."""
+    return any(
+        "callback" in equation.name
+        or any(calls_host(flatten(_closed(j))) for j in core.jaxprs_in_params(equation.params))
+        for equation in program.equations
+    )
+
+
+def _closed(jaxpr: Any) -> Any:
+    return jaxpr if hasattr(jaxpr, "consts") else core.ClosedJaxpr(jaxpr, [])
+
+
 def scan_counts(equation: Equation) -> tuple[int, int]:
     """How many operands of a scan are constants, and how many are carried."""
     params = equation.params

@@ -26,11 +26,13 @@ def transpositions(permutation: Any) -> Any:
         2
     """
     array = np.asarray(permutation)
-    if array.ndim == 0 or not np.issubdtype(array.dtype, np.integer):
+    if array.ndim == 0 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(
             f"a permutation is an array of integers [..., n]; got {array.dtype} {array.shape}"
         )
     n = array.shape[-1]
+    if not array.size:
+        return 0 if array.ndim == 1 else np.zeros(array.shape[:-1], int)
     rows = array.reshape(-1, n)
     if not np.array_equal(np.sort(rows, axis=-1), np.broadcast_to(np.arange(n), rows.shape)):
         raise ValueError(f"not a permutation: each row must hold 0..{n - 1} once")
