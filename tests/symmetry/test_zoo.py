@@ -30,10 +30,10 @@ def test_group(case: Case) -> None:
     names = [factor.name for factor in sym.factors]
     assert len(set(names)) == len(names)
 
-    tolerance = None if case.float32_only else 1e-9
-    ob.check_symmetry(
-        sym, apply_fn, params, inputs, tolerance=tolerance, seed=1, power=not case.slow
-    )
+    # NNX computes its LayerNorm in single precision, whatever it is given.
+    single = case.float32_only or case.name == "encoder-nnx"
+    change = ob.check_symmetry(sym, apply_fn, params, inputs, seed=1, power=not case.slow)
+    assert change < (1e-4 if single else 1e-9)
     assert_same_after_json(sym, params)
 
 

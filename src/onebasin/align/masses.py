@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from onebasin.align.touches import Box, Touch
 
@@ -52,7 +51,7 @@ def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
         weights, peaks = weights / peak, peaks / peak
         order = sorted(range(len(touch.places)), key=lambda i: touch.places[i])
         offset = 2 * jnp.log(jnp.squeeze(peak, others))
-        offsets.append(jnp.transpose(offset, np.argsort(order)))
+        offsets.append(jnp.transpose(offset, [order.index(i) for i in range(len(order))]))
     return Mass(jnp.sum(jnp.square(weights), axis=lost), tuple(offsets))
 
 

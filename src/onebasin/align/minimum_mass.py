@@ -188,8 +188,8 @@ class _Units:
 
 def relative_gradient(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
     """|sum_p p m_p| / sum_p |p| m_p per unit and generator, and where it can move at all."""
-    up, down, free = _sides(logs, patterns)
-    return jnp.where(free, jnp.abs(up - down) / jnp.where(free, up + down, 1), 0), free
+    pull, free = _pull(logs, patterns)
+    return jnp.abs(jnp.tanh(pull / 2)), free
 
 
 def unit_step(logs: Any, patterns: np.ndarray) -> Any:
@@ -201,9 +201,8 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     joined = int(np.max(np.count_nonzero(patterns, axis=1)))
     width = np.max(patterns, axis=0) - np.min(patterns, axis=0)
     width = 2 * joined * np.where(width > 0, width, 1)
-    up, down, free = _sides(logs, patterns)
-    ratio = jnp.where(free, down, 1) / jnp.where(free, up, 1)
-    step = jnp.log(ratio) / width.astype(logs.dtype)
+    pull, free = _pull(logs, patterns)
+    step = pull / width.astype(logs.dtype)
     even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
     if joined == 1 and even:
         return step
@@ -213,25 +212,26 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     )
 
 
-def _shares(logs: Any) -> Any:
-    """Masses against the largest one of their unit."""
-    peak = jnp.max(logs, axis=-1, keepdims=True)
-    return jnp.exp(logs - jnp.maximum(peak, jnp.finfo(logs.dtype).min))
-
-
-def _sides(logs: Any, patterns: np.ndarray) -> tuple[Any, Any, Any]:
-    """sum_p |p| m_p over positive and over negative exponents, and whether both have mass.
+def _pull(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
+    """Log of sum_p |p| m_p over negative exponents minus that over positive ones, per generator.
 
     A generator with mass on one side only cannot move: its unit is dead, and is left alone.
     """
-    shares = _shares(logs)
-    up, down = (shares @ jnp.asarray(np.maximum(s * patterns, 0), logs.dtype) for s in (1, -1))
-    return up, down, (up > 0) & (down > 0)
+    sides = []
+    for sign in (1, -1):
+        size = np.where(sign * patterns > 0, np.log(np.maximum(np.abs(patterns), 1e-9)), -np.inf)
+        terms = logs[..., None] + size.astype(logs.dtype)
+        peak = jnp.maximum(jnp.max(terms, axis=-2), jnp.finfo(logs.dtype).min)
+        sides.append(jnp.log(jnp.sum(jnp.exp(terms - peak[..., None, :]), axis=-2)) + peak)
+    up, down = sides
+    free = (up > -jnp.inf) & (down > -jnp.inf)
+    return jnp.where(free, down, 0) - jnp.where(free, up, 0), free
 
 
 def _newton(logs: Any, exponents: Any, free: Any) -> Any:
     """A Newton step of length log(1 + b) / b, b the largest change of a log-mass: never uphill."""
-    shares = _shares(logs)
+    peak = jnp.max(logs, axis=-1, keepdims=True)
+    shares = jnp.exp(logs - jnp.maximum(peak, jnp.finfo(logs.dtype).min))
     gradient = jnp.where(free, shares @ exponents, 0)
     hessian = jnp.einsum("...p,pij->...ij", shares, exponents[:, :, None] * exponents[:, None])
     diagonal = jnp.where(free, jnp.diagonal(hessian, axis1=-2, axis2=-1), 0)

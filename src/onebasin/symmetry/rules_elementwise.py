@@ -98,6 +98,8 @@ def elementwise(recorder: Recorder, equation: Equation, values: list[Value]) -> 
     if any(value.rank not in (0, len(shape)) for value in values):
         return recorder.opaque(values, [shape])
     weights = row.weights or (1,) * len(values)
+    # An exponent that is known says all it has to say in the weight of the base.
+    values = values[: len(weights)]
     operands = [
         Operand(value, _names(value, shape), weight)
         for value, weight in zip(values, weights, strict=True)
@@ -106,7 +108,8 @@ def elementwise(recorder: Recorder, equation: Equation, values: list[Value]) -> 
     (result,) = recorder.operation(
         operands, [(shape, names)], combine=row.combine, scale=row.scale, sign=row.sign
     )
-    result.known = _fold(equation, values)
+    if len(values) == len(equation.inputs):
+        result.known = _fold(equation, values)
     return [result]
 
 
@@ -125,7 +128,7 @@ def _row(equation: Equation, values: list[Value]) -> Row:
         ratio = Fraction(exponent).limit_denominator(64)
         if not math.isclose(float(ratio), exponent, rel_tol=1e-6):
             return _OPAQUE
-        return Row("product", "keep", "zero", (ratio, 0))
+        return Row("product", "keep", "zero", (ratio,))
     if name == "convert_element_type":
         source, target = equation.inputs[0].aval.dtype, equation.params["new_dtype"]
         whole = np.issubdtype(target, np.integer) or np.issubdtype(target, np.unsignedinteger)

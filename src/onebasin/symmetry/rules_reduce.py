@@ -91,14 +91,19 @@ def reduction(
         value = values[0]
         dims = set(equation.params["axes"])
         names = tuple(range(value.rank))
-        weight = math.prod(value.shape[d] for d in dims) if power else 1
-        return recorder.operation(
-            [Operand(value, names, weight)],
-            [(equation.outputs[0].shape, [d for d in names if d not in dims])],
+        shape = equation.outputs[0].shape
+        results = recorder.operation(
+            [Operand(value, names)],
+            [(shape, [d for d in names if d not in dims])],
             closed=frozenset(dims),
             scale=scale,
             sign=sign,
         )
+        if power:
+            weight = math.prod(value.shape[d] for d in dims)
+            left = tuple(range(len(shape)))
+            results = recorder.operation([Operand(results[0], left, weight)], [(shape, left)])
+        return results
 
     return rule
 
