@@ -19,7 +19,7 @@ settings.register_profile(
     "ci",
     deadline=None,  # the first example compiles
     derandomize=True,
-    max_examples=25,
+    max_examples=15,
     # The float64 fixture is the same for every example.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

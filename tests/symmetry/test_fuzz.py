@@ -16,7 +16,7 @@ import onebasin as ob
 from .operations import OPS
 from .programs import Program
 
-COUNT = int(os.environ.get("ONEBASIN_FUZZ", "240"))
+COUNT = int(os.environ.get("ONEBASIN_FUZZ", "200"))
 BATCH = 20
 TOLERANCE = 1e-8
 

@@ -18,10 +18,14 @@ import jax.numpy as jnp
 
 MEMORY = 8
 LONGEST = 1.0
+PATIENCE = 30
 
 
 class State(NamedTuple):
-    """Where the iteration is, what it remembers, and how far from a fixed point it was."""
+    """Where the iteration is, what it remembers, and how far from a fixed point it was.
+
+    `since` counts the steps after the one with the `best` residual.
+    """
 
     x: jax.Array
     df: jax.Array
@@ -30,6 +34,8 @@ class State(NamedTuple):
     g: jax.Array
     steps: jax.Array
     residual: jax.Array
+    best: jax.Array
+    since: jax.Array
 
 
 def fixed_point(
@@ -38,7 +44,7 @@ def fixed_point(
     tolerance: float,
     max_steps: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Iterates until the residual is small.
+    """Iterates until the residual is small, or until it has not become smaller for long.
 
     Args:
         g: Takes x to (g(x), residual of x).
@@ -51,7 +57,8 @@ def fixed_point(
     """
     memory = jnp.zeros((MEMORY, x.size), x.dtype)
     zero = jnp.zeros((), jnp.int32)
-    start = State(x, memory, memory, x, x, zero, jnp.asarray(jnp.inf, x.dtype))
+    far = jnp.asarray(jnp.inf, x.dtype)
+    start = State(x, memory, memory, x, x, zero, far, far, zero)
 
     def step(state: State) -> State:
         gx, residual = g(state.x)
@@ -64,10 +71,22 @@ def fixed_point(
         jump = _combination(df, f) @ dg
         length = jnp.max(jnp.abs(jump), initial=0)
         jump = jump * jnp.minimum(1, LONGEST / jnp.where(length > 0, length, 1))
-        return State(gx - jump, df, dg, f, gx, state.steps + 1, residual)
+        better = residual < state.best
+        return State(
+            x=gx - jump,
+            df=df,
+            dg=dg,
+            f=f,
+            g=gx,
+            steps=state.steps + 1,
+            residual=residual,
+            best=jnp.minimum(residual, state.best),
+            since=jnp.where(better, 0, state.since + 1),
+        )
 
     def unsettled(state: State) -> Any:
-        return (state.residual > tolerance) & (state.steps < max_steps)
+        going = (state.steps < max_steps) & (state.since < PATIENCE)
+        return (state.residual > tolerance) & going
 
     last = jax.lax.while_loop(unsettled, step, start)
     return last.g, last.steps

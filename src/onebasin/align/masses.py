@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +15,8 @@ from onebasin.align.touches import Box, Touch
 
 LogScales = Mapping[str, Any]
 """Log-scales [index.., k] by factor name, as in an element."""
+
+WRITTEN_OUT = 64
 
 
 class Mass(NamedTuple):
@@ -42,7 +46,9 @@ def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
     weights = content(box, leaves).astype(dtype)
     kept = joint(box)
     lost = tuple(i for i in range(weights.ndim) if i not in kept)
-    peaks = jnp.max(jnp.abs(weights), axis=lost, keepdims=True)
+    if not kept:
+        return Mass(jnp.sum(jnp.square(weights)), ())
+    peaks = jnp.expand_dims(_fold(jnp.maximum, jnp.max, jnp.abs(weights), lost), lost)
     offsets = []
     for touch in box.scalings:
         others = tuple(i for i in range(weights.ndim) if i not in touch.places)
@@ -52,7 +58,21 @@ def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
         order = sorted(range(len(touch.places)), key=lambda i: touch.places[i])
         offset = 2 * jnp.log(jnp.squeeze(peak, others))
         offsets.append(jnp.transpose(offset, [order.index(i) for i in range(len(order))]))
-    return Mass(jnp.sum(jnp.square(weights), axis=lost), tuple(offsets))
+    squares = _fold(jnp.add, jnp.sum, jnp.square(weights), lost)
+    return Mass(squares, tuple(offsets))
+
+
+def _fold(
+    pair: Callable[[Any, Any], Any], reduction: Callable[..., Any], values: Any, lost: Sequence[int]
+) -> Any:
+    """A reduction over some axes; over a few leading ones it is written out.
+
+    XLA takes a hundred times longer for the positions of a filter on a CPU otherwise.
+    """
+    count = math.prod(values.shape[: len(lost)])
+    if tuple(lost) == tuple(range(len(lost))) and count <= WRITTEN_OUT:
+        return functools.reduce(pair, values.reshape(count, *values.shape[len(lost) :]))
+    return reduction(values, axis=tuple(lost))
 
 
 def off_diagonal(box: Box, mass: Mass) -> Mass:

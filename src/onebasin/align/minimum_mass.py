@@ -118,7 +118,15 @@ def minimise(
     tolerance: float,
     max_sweeps: int = MAX_SWEEPS,
 ) -> tuple[dict[str, Any], Any]:
-    """Sweeps over the factors until the gradient of every unit is small against its mass.
+    """Sweeps over the factors until every unit is in balance.
+
+    Args:
+        boxes: The boxes of the parameters.
+        weights: Their masses.
+        rows: The factors to sweep over.
+        start: The log-scales to start from.
+        tolerance: The largest gradient of a unit that is left, |in - out| / (in + out) in masses.
+        max_sweeps: The largest number of sweeps.
 
     Returns:
         The log-scales, and the number of sweeps.
@@ -132,13 +140,13 @@ def minimise(
 
     def sweep(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
         log_scales = unflat(flat)
-        gradient = jnp.zeros((), flat.dtype)
+        imbalance = jnp.zeros((), flat.dtype)
         for row in rows:
             logs = units.log_masses(row, log_scales)
-            gradient = jnp.maximum(gradient, jnp.max(relative_gradient(logs, row.patterns)[0]))
+            imbalance = jnp.maximum(imbalance, jnp.max(jnp.abs(pull(logs, row.patterns)[0])) / 2)
             moved = log_scales[row.factor] + unit_step(logs, row.patterns) / row.share
             log_scales[row.factor] = jnp.clip(moved, -limit, limit)
-        return jax.flatten_util.ravel_pytree(log_scales)[0], gradient
+        return jax.flatten_util.ravel_pytree(log_scales)[0], imbalance
 
     flat, sweeps = anderson.fixed_point(sweep, flat, tolerance, max_sweeps)
     return dict(start) | unflat(flat), sweeps
@@ -152,8 +160,8 @@ def balance(
     units = _Units(boxes, weights, rows)
     for row in rows:
         logs = units.log_masses(row, log_scales)
-        relative, free = relative_gradient(logs, row.patterns)
-        gradient = jnp.maximum(gradient, jnp.max(relative))
+        pulled, free = pull(logs, row.patterns)
+        gradient = jnp.maximum(gradient, jnp.max(jnp.abs(jnp.tanh(pulled / 2))))
         stuck = ~free & np.any(row.patterns, axis=0)
         dead += jnp.sum(jnp.any(stuck, axis=-1), dtype=jnp.int32)
     return gradient, dead
@@ -186,12 +194,6 @@ class _Units:
         return jnp.stack(logs, axis=-1) + 2 * own @ jnp.asarray(row.patterns.T, own.dtype)
 
 
-def relative_gradient(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
-    """|sum_p p m_p| / sum_p |p| m_p per unit and generator, and where it can move at all."""
-    pull, free = _pull(logs, patterns)
-    return jnp.abs(jnp.tanh(pull / 2)), free
-
-
 def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     """The step delta [index.., generator] that lowers sum_p exp(logs_p + 2 patterns_p . delta).
 
@@ -201,8 +203,8 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     joined = int(np.max(np.count_nonzero(patterns, axis=1)))
     width = np.max(patterns, axis=0) - np.min(patterns, axis=0)
     width = 2 * joined * np.where(width > 0, width, 1)
-    pull, free = _pull(logs, patterns)
-    step = pull / width.astype(logs.dtype)
+    pulled, free = pull(logs, patterns)
+    step = pulled / width.astype(logs.dtype)
     even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
     if joined == 1 and even:
         return step
@@ -212,10 +214,11 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     )
 
 
-def _pull(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
-    """Log of sum_p |p| m_p over negative exponents minus that over positive ones, per generator.
+def pull(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
+    """How far in-mass and out-mass are from balance, per unit and generator, and what can move.
 
-    A generator with mass on one side only cannot move: its unit is dead, and is left alone.
+    Log of sum_p |p| m_p over negative exponents p, minus that over positive ones. A generator with
+    mass on one side only cannot move: its unit is dead, and is left alone.
     """
     sides = []
     for sign in (1, -1):

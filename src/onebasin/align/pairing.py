@@ -61,7 +61,7 @@ class Pairing:
     def __init__(self, symmetry: Symmetry, channels: list[Channel], squared: bool = True):
         self.symmetry = symmetry
         self._squared = squared
-        self._fixed = 0.0
+        self.fixed = 0.0
         self.terms: list[Term] = []
         self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
         self._kept: dict[tuple[int, int], _Kept] = {}
@@ -78,9 +78,9 @@ class Pairing:
                         self.add(Term(block, own, other, channel.signed))
                     else:
                         at = block.at()
-                        self._fixed += float(np.sum(a[at] * b[at], dtype=np.float64))
+                        self.fixed += float(np.sum(a[at] * b[at], dtype=np.float64))
                 if not leaf.blocks:
-                    self._fixed += float(np.sum(a * b, dtype=np.float64))
+                    self.fixed += float(np.sum(a * b, dtype=np.float64))
 
     def add(self, term: Term) -> None:
         """One more block to be paired."""
@@ -126,7 +126,7 @@ class Pairing:
         ]
 
     def objective(self, state: State) -> float:
-        return self._fixed + float(
+        return self.fixed + float(
             sum(
                 np.sum(term.reference * self._moved(term, state), dtype=np.float64)
                 for term in self.terms

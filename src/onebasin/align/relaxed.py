@@ -61,6 +61,7 @@ class Relaxed:
     def __init__(self, objective: Objective, held: State):
         self.symmetry = objective.symmetry
         self.forms = list(_forms(objective, held))
+        self._fixed = objective.fixed if isinstance(objective, Pairing) else 0.0
         self.signatures: dict[str, set[Signature]] = {}
         for form in self.forms:
             for side in form.sides:
@@ -86,7 +87,8 @@ class Relaxed:
         return {name: hard(state, name, own) for name, own in self.signatures.items()}
 
     def value(self, soft: Soft) -> float:
-        return float(sum(self._contract(k, -1, soft) for k in range(len(self.forms))))
+        moved = sum(self._contract(k, -1, soft) for k in range(len(self.forms)))
+        return self._fixed + float(moved)
 
     def gradient(self, soft: Soft) -> dict[str, Gains]:
         """By factor and signature, the derivative with respect to each matrix."""

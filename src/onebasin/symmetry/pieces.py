@@ -100,7 +100,7 @@ def lift(
     apart = [o for o in operands if isinstance(o, Pieces)]
     if not apart:
         return list(rule(recorder, equation, operands))  # type: ignore[arg-type]
-    taken = _pick(equation, operands)
+    taken = _pick(recorder, equation, operands)
     if taken is not None:
         return taken
     axis = _output_axis(equation, operands)
@@ -139,7 +139,7 @@ def _narrow(equation: Equation, axis: int, source_axis: int) -> Equation:
     return dataclasses.replace(equation, params=params, outputs=outputs)
 
 
-def _pick(equation: Equation, operands: list[Operand]) -> list[Operand] | None:
+def _pick(recorder: Recorder, equation: Equation, operands: list[Operand]) -> list[Operand] | None:
     """Slices along the axis that is apart: the pieces themselves."""
     source = operands[0]
     if not isinstance(source, Pieces):
@@ -156,6 +156,9 @@ def _pick(equation: Equation, operands: list[Operand]) -> list[Operand] | None:
         ]
         if stop - start == 1 and not others and not (strides and max(strides) > 1):
             return [source.values[start]]
+    if equation.name == "unstack" and equation.params["axis"] == source.axis:
+        shape = (*source.shape[: source.axis], *source.shape[source.axis + 1 :])
+        return [recorder.reshape(value, shape) for value in source.values]
     if equation.name == "split" and equation.params["axis"] == source.axis:
         sizes = equation.params["sizes"]
         if all(n == 1 for n in sizes):

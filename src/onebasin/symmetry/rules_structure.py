@@ -62,6 +62,16 @@ def split(recorder: Recorder, equation: Equation, values: list[Value]) -> list[V
     return results
 
 
+def unstack(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """The entries along one axis, each without it."""
+    value, axis = values[0], equation.params["axis"]
+    shape = (*value.shape[:axis], *value.shape[axis + 1 :])
+    return [
+        recorder.reshape(recorder.slice(value, axis, i, i + 1), shape)
+        for i in range(value.shape[axis])
+    ]
+
+
 def static_slice(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
     value = values[0]
     strides = equation.params["strides"] or (1,) * value.rank
@@ -277,6 +287,7 @@ RULES = {
     "reshape": reshape,
     "concatenate": concatenate,
     "split": split,
+    "unstack": unstack,
     "slice": static_slice,
     "pad": pad,
     "tile": tile,

@@ -1,0 +1,172 @@
+"""Primitives at their edges: what each lets through, and what a rule is tempted to claim."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo.case import Factor, Model, factor, normal, plain
+
+import onebasin as ob
+
+from .models import units
+
+Array = jax.Array
+Params = dict[str, Array]
+Rule = tuple[Callable[[], Model], tuple[Factor, ...]]
+relu = jax.nn.relu
+
+P, PS, PF, PSF = (factor(4, kinds) for kinds in ("p", "ps", "pf", "psf"))
+
+
+def between(function: Callable[[Array], Array], *expected: Factor, outgoing: int = 4) -> Rule:
+    """Four hidden units, a function of them, and a last layer that reads `outgoing` values."""
+    return lambda: units(function, {"w": (3, 4), "b": (4,), "v": (outgoing, 2)}), expected
+
+
+def weights(
+    function: Callable[[Params, Array], Array], shapes: dict[str, tuple], *expected: Factor
+) -> Rule:
+    return lambda: plain(function, shapes, normal(0, 5, 3)), expected
+
+
+def two_readers(params: Params, first: Array, second: Array) -> Array:
+    return relu(first) @ params["c"] + jnp.tanh(second) @ params["d"]
+
+
+def every_other_row(params: Params, x: Array) -> Array:
+    rows = params["a"][::2]
+    return two_readers(params, x[:, :1] * rows[0], x[:, :1] * rows[1])
+
+
+def every_other_column(params: Params, x: Array) -> Array:
+    columns = params["a"][:, ::2]
+    return two_readers(params, x[:, :1] * columns[:, 0], x[:, :1] * columns[:, 1])
+
+
+def every_other_part(params: Params, x: Array) -> Array:
+    parts = (x @ params["a"]).reshape(-1, 3, 4)[:, ::2]
+    return two_readers(params, parts[:, 0], parts[:, 1])
+
+
+READERS = {"c": (4, 2), "d": (4, 2)}
+RULES: dict[str, Rule] = {
+    # What is one, or constant, is no zero: nothing can be absorbed in it.
+    "power zero": between(lambda h: jnp.abs(h) ** 0.0 + relu(h), P),
+    "zeros to the power zero": between(lambda h: lax.integer_pow(0 * h, 0) + relu(h), P),
+    "constant zeros to the power zero": between(
+        lambda h: lax.integer_pow(jnp.zeros_like(h), 0) + relu(h), P
+    ),
+    "zero to the power of zeros": between(
+        lambda h: lax.pow(jnp.zeros_like(h), jnp.zeros_like(h)) + relu(h), P
+    ),
+    "product of nothing": between(lambda h: jnp.prod(jnp.zeros((0, 4)), axis=0) + relu(h), P),
+    "imaginary constant": between(lambda h: jnp.abs(relu(h) + 1j), P),
+    "gather beyond the end": between(
+        lambda h: jnp.take(relu(h), jnp.array([0, 9]), axis=0, mode="fill", fill_value=1.0), P
+    ),
+    "gather beyond the end, zeros": between(
+        lambda h: jnp.take(relu(h), jnp.array([0, 9]), axis=0, mode="fill", fill_value=0.0), PS
+    ),
+    # Exponents that are no small fractions.
+    "power infinity": between(lambda h: jnp.tanh(relu(h)) ** jnp.inf + relu(h), P),
+    "power nan": between(lambda h: jnp.where(h > jnp.inf, relu(h) ** jnp.nan, relu(h)), P),
+    "power a half": between(lambda h: jnp.abs(h) ** 0.5, PSF),
+    "power a third": between(lambda h: jnp.abs(h) ** (1 / 3), PSF),
+    # Products over units forget scales and signs of none.
+    "product over four": weights(
+        lambda params, x: jnp.prod(x @ params["w"], axis=-1) * params["c"],
+        {"w": (3, 4), "c": ()},
+        P,
+        factor(1, "s"),
+        factor(1, "f"),
+    ),
+    "product over three": weights(
+        lambda params, x: jnp.prod(x @ params["w"], axis=-1) * params["c"],
+        {"w": (3, 3), "c": ()},
+        factor(3, "p"),
+        factor(1, "sf"),
+    ),
+    # NaN fits any scale, as zero does: jnp.var and jnp.std choose between a variance and NaN.
+    "standardised weights": weights(
+        lambda params, x: x @ (params["w"] / params["w"].std(axis=0)) @ params["v"],
+        {"w": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    "variance": weights(
+        lambda params, x: jnp.var(x @ params["w"], axis=0) @ params["v"],
+        {"w": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    # Strides pick entries; what they leave behind is not read.
+    "every other row": weights(every_other_row, {"a": (3, 4), **READERS}, PS, PF),
+    "every other column": weights(every_other_column, {"a": (4, 3), **READERS}, PS, PF),
+    "every other part": weights(every_other_part, {"a": (3, 12), **READERS}, PS, PF),
+    "rows by stride, columns contracted": weights(
+        lambda params, x: params["a"][::2] @ params["c"] + x.sum(),
+        {"a": (3, 4), "c": (4, 2)},
+        PSF,
+    ),
+    "stride beyond the end": between(lambda h: h[:, 1::7], factor(1, "sf"), outgoing=1),
+    # Comparisons and choices.
+    "where positive": between(lambda h: jnp.where(h > 0, h, 0.3 * h), PS),
+    "where above one": between(lambda h: jnp.where(h > 1, h, 0.3 * h), P),
+    "equal to zero": between(lambda h: jnp.where(h == 0, 1.0, 0.0) + h, P),
+    "clip from zero": between(lambda h: jnp.clip(h, 0, jnp.inf), PS),
+    "clip to one": between(lambda h: jnp.clip(h, 0, 1), P),
+    "nan to number": between(lambda h: jnp.where(jnp.isnan(h), 0.0, relu(h)), PS),
+    # Order, and what forgets it.
+    "reverse twice": between(lambda h: relu(h)[:, ::-1][:, ::-1], factor(1, "s")),
+    "largest two": between(lambda h: lax.top_k(h, 2)[0], P, factor(1, "s"), outgoing=2),
+    "median": between(lambda h: relu(h) - jnp.median(h, axis=-1, keepdims=True), P),
+    "index of the largest": between(
+        lambda h: jax.nn.one_hot(jnp.argmax(h, -1), 4, dtype=h.dtype), factor(1, "s")
+    ),
+    # Copies of units, laid end to end or side by side.
+    "tiled": between(lambda h: jnp.tile(relu(h), (1, 3)), PS, outgoing=12),
+    "repeated": between(
+        lambda h: jnp.repeat(relu(h), 3, axis=-1), PS, factor(3, "p", copies=4), outgoing=12
+    ),
+    "padded with ones": between(
+        lambda h: jnp.pad(relu(h), ((0, 0), (1, 2)), constant_values=1), PS, factor(2, "p"),
+        outgoing=7,
+    ),
+    "ones beside units": between(
+        lambda h: jnp.concatenate([relu(h), jnp.ones((5, 1))], axis=-1), PS, outgoing=5
+    ),
+    "half relu, half tanh": between(
+        lambda h: jnp.concatenate([relu(h[:, :2]), jnp.tanh(h[:, 2:])], axis=-1),
+        factor(2, "ps"),
+        factor(2, "pf"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule(name: str) -> None:
+    build, expected = RULES[name]
+    model = build()
+    sym = ob.discover(*model)
+    assert Counter((f.size, f.copies, f.kinds) for f in sym.factors) == Counter(expected)
+    for seed in range(3):
+        ob.check_symmetry(sym, *model, seed=seed, num_elements=6, power=False)
+
+
+def test_an_exponent_near_a_fraction_is_not_that_fraction() -> None:
+    """Scaling by the power 1/3 would change the outputs by some 1e-8: seen, and no symmetry."""
+    model = units(lambda h: jnp.abs(h) ** 0.3333333)
+    sym = ob.discover(*model)
+    assert {"permutation", "sign"} <= sym.factors[0].kinds
+    ob.check_symmetry(sym, *model)
+
+
+def test_an_unused_row_stays_where_it_is() -> None:
+    params = plain(every_other_row, {"a": (3, 4), **READERS}, normal(0, 5, 3))[1]
+    sym = ob.discover(every_other_row, params, normal(0, 5, 3))
+    moved = sym.act(sym.random(jax.random.key(0)), params)
+    np.testing.assert_array_equal(moved["a"][1], params["a"][1])
+    assert np.any(moved["a"][0] != params["a"][0])
+    assert np.any(moved["a"][2] != params["a"][2])
