@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matching import plain_descent
+from matching import plain_descent  # type: ignore[import-not-found]
 
 import onebasin as ob
 
