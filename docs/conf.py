@@ -19,6 +19,8 @@ html_theme = "furo"
 html_title = "onebasin"
 
 autodoc_member_order = "bysource"
+# Fields of named tuples are members too: an Attributes section must not define them again.
+napoleon_use_ivar = True
 autodoc_typehints = "description"
 myst_enable_extensions = ["deflist", "dollarmath"]
 

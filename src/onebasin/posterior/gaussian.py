@@ -89,8 +89,8 @@ class Gaussian:
         """Log density in nats, by the matrix determinant and inversion lemmas.
 
         With A = factor / std, u = (x - mean) / std and M = I + A A^T, the covariance C has
-        log|C| = 2 sum log std + log|M|, and with z = M^-1 A u the quadratic form is
-        |u - A^T z|^2 + |z|^2, which does not cancel.
+        log det C = 2 sum log std + log det M, and with z = M^-1 A u the quadratic form is the
+        squared norm of u - A^T z plus that of z, which does not cancel.
 
         Args:
             params: A parameter tree, or `Draws` for one density each.
