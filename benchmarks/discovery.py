@@ -2,7 +2,7 @@
 
 Analysis (tracing and interpreting the program) and proof (compiling and running the model on random
 parameters) are timed apart, the best of a few runs each. Growth is that of processor time, which a
-busy machine changes least. Shapes stand for parameters and inputs: nothing is computed but the proof.
+busy machine changes least. Shapes stand for parameters and inputs: only the proof computes.
 
     python benchmarks/discovery.py --out results/bench/discovery.json
 """

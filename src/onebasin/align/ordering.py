@@ -10,8 +10,8 @@ factor that depends on others is sorted inside each copy, and then the copies ar
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,9 +34,8 @@ def settle_signs(
         high, low = jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf)
         for number, touch in anchor.boxes:
             weights = _flipped(boxes[number], leaves, settled)
-            weights = _units_first(weights, touch.places)
-            high = jnp.maximum(high, jnp.max(weights, axis=-1))
-            low = jnp.minimum(low, jnp.min(weights, axis=-1))
+            high = jnp.maximum(high, _per_unit(jnp.max, weights, touch.places))
+            low = jnp.minimum(low, _per_unit(jnp.min, weights, touch.places))
         flip = (high + low < 0)[..., None] & (anchor.direction > 0)
         old = settled[anchor.factor]
         settled[anchor.factor] = jnp.where(flip, -old, old)
@@ -63,10 +62,11 @@ def _spread(values: Any, places: Sequence[int], ndim: int) -> Any:
     )
 
 
-def _units_first(weights: Any, places: Sequence[int]) -> Any:
-    """The entries of a box with the given sides in front and all others as one last axis."""
-    moved = jnp.moveaxis(weights, places, range(len(places)))
-    return moved.reshape(*moved.shape[: len(places)], -1)
+def _per_unit(reduction: Callable[..., Any], weights: Any, places: Sequence[int]) -> Any:
+    """A reduction of a box over all sides but the given ones, which become its axes in order."""
+    others = tuple(i for i in range(weights.ndim) if i not in places)
+    kept = sorted(places)
+    return jnp.transpose(reduction(weights, axis=others), [kept.index(p) for p in places])
 
 
 def sort_units(
@@ -117,16 +117,16 @@ def _undecided(
 
 
 def _statistic(factor: Factor, incoming: Sequence[Box], leaves: Sequence[Any], order: str) -> Any:
-    parts = [_units_first(masses.content(box, leaves), _places(factor, box)) for box in incoming]
-    if order == "median":
-        return jnp.median(jnp.concatenate(parts, axis=-1), axis=-1)
+    boxes = [(masses.content(box, leaves), _places(factor, box)) for box in incoming]
+    if order == "max":
+        tops = [_per_unit(jnp.max, weights, places) for weights, places in boxes]
+        return functools.reduce(jnp.maximum, tops)
     if order == "mean":
-        count = sum(math.prod(p.shape[len(factor.index) :]) for p in parts)
-        return sum(jnp.sum(p, axis=-1) for p in parts) / count
-    key = jnp.max(parts[0], axis=-1)
-    for part in parts[1:]:
-        key = jnp.maximum(key, jnp.max(part, axis=-1))
-    return key
+        totals = [_per_unit(jnp.sum, weights, places) for weights, places in boxes]
+        return sum(totals) / (sum(weights.size for weights, _ in boxes) / totals[0].size)
+    units = [jnp.moveaxis(weights, places, range(len(places))) for weights, places in boxes]
+    rows = [u.reshape(*u.shape[: len(factor.index)], -1) for u in units]
+    return jnp.median(jnp.concatenate(rows, axis=-1), axis=-1)
 
 
 def _first(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from fractions import Fraction
 
 from onebasin.symmetry.axes import Atom
@@ -134,7 +135,7 @@ class Exponents:
         return found
 
     def _fits_anything(self, known: float) -> bool:
-        return known == 0 or (self.modulus is None and abs(known) == float("inf"))
+        return known == 0 or math.isnan(known) or (self.modulus is None and math.isinf(known))
 
     def run(self, steps: list[Step]) -> None:
         handlers = {
@@ -180,7 +181,7 @@ class Exponents:
             if operand.weight is None or effect == "zero":
                 self._require_all_zero(operand.value)
         wild = bool(firm) and (
-            any(t.wild for _, t in firm)
+            any(t.wild and o.weight > 0 for o, t in firm if o.weight is not None)
             if step.combine == "product"
             else all(t.wild for _, t in firm)
         )
@@ -238,7 +239,8 @@ class Exponents:
     def _total(self, combine: str, degrees: list[tuple[Degree, Fraction | int]]) -> Degree:
         if combine == "equal":
             return self._require_equal([degree for degree, _ in degrees])
-        if any(degree is None for degree, _ in degrees):
+        # Zero to a positive power is zero; to the power zero it is one.
+        if any(degree is None and weight > 0 for degree, weight in degrees):
             return None
         together: dict[frozenset[Position], list[tuple[Form, Fraction | int]]] = {}
         for degree, weight in degrees:

@@ -109,15 +109,19 @@ def lift(
         return list(rule(recorder, equation, [joined(recorder, o) for o in operands]))
     columns: list[list[Value]] = []
     for number in range(count):
-        values = [_piece(recorder, o, axis, number, count) for o in operands]
+        # Only elementwise do other operands share the axis; elsewhere they are taken whole.
+        shared = axis if equation.name in rules_elementwise.RULES else None
+        values = [_piece(recorder, o, shared, number, count) for o in operands]
         columns.append(rule(recorder, _narrow(equation, axis, apart[0].axis), values))
     return [Pieces(axis, list(results)) for results in zip(*columns, strict=True)]
 
 
-def _piece(recorder: Recorder, operand: Operand, axis: int, number: int, count: int) -> Value:
+def _piece(
+    recorder: Recorder, operand: Operand, axis: int | None, number: int, count: int
+) -> Value:
     if isinstance(operand, Pieces):
         return operand.values[number]
-    if operand.rank > axis and operand.shape[axis] == count:
+    if axis is not None and operand.rank > axis and operand.shape[axis] == count:
         return recorder.slice(operand, axis, number, number + 1)
     return operand
 

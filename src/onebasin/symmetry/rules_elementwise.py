@@ -123,7 +123,7 @@ def _row(equation: Equation, values: list[Value]) -> Row:
         return Row("product", "keep", "keep", (equation.params["y"],))
     if name == "pow":
         exponent = values[1].known
-        if exponent is None:
+        if exponent is None or not math.isfinite(exponent):
             return _OPAQUE
         ratio = Fraction(exponent).limit_denominator(64)
         if not math.isclose(float(ratio), exponent, rel_tol=1e-6):

@@ -54,6 +54,13 @@ def concatenate(recorder: Recorder, equation: Equation, values: list[Value]) -> 
     return [recorder.join(values, [v.shape[axis] for v in values], axis)]
 
 
+def stack(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """Values side by side along a new axis."""
+    axis = equation.params["axis"]
+    lifted = [recorder.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
+    return [recorder.join(lifted, [1] * len(lifted), axis)]
+
+
 def split(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
     results, start = [], 0
     for length in equation.params["sizes"]:
@@ -196,11 +203,16 @@ def gather(recorder: Recorder, equation: Equation, values: list[Value]) -> list[
     out_names = [
         next(windows) if d in numbers.offset_dims else next(batches) for d in range(len(shape))
     ]
+    # Indices beyond the end may be filled with a number, which is scaled by nothing.
+    fill = equation.params.get("fill_value")
+    filled = fill is not None and fill == fill and fill != 0
     return recorder.operation(
         [Operand(operand, tuple(names)), Operand(indices, tuple(index_names), None)],
         [(shape, out_names)],
         fixed=frozenset(fixed),
         closed=frozenset(index_names[-1:]),
+        scale="zero" if filled else "keep",
+        sign="zero" if filled else "keep",
     )
 
 
@@ -287,6 +299,7 @@ RULES = {
     "reshape": reshape,
     "concatenate": concatenate,
     "split": split,
+    "stack": stack,
     "unstack": unstack,
     "slice": static_slice,
     "pad": pad,
