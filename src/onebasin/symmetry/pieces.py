@@ -151,15 +151,19 @@ def _pick(recorder: Recorder, equation: Equation, operands: list[Operand]) -> li
     if equation.name == "slice":
         start = equation.params["start_indices"][source.axis]
         stop = equation.params["limit_indices"][source.axis]
-        strides = equation.params["strides"]
+        strides = equation.params["strides"] or (1,) * len(source.shape)
         others = [
             d
             for d, n in enumerate(source.shape)
             if d != source.axis
-            and (equation.params["start_indices"][d], equation.params["limit_indices"][d]) != (0, n)
+            and (
+                (equation.params["start_indices"][d], equation.params["limit_indices"][d]) != (0, n)
+                or strides[d] != 1
+            )
         ]
-        if stop - start == 1 and not others and not (strides and max(strides) > 1):
-            return [source.values[start]]
+        chosen = source.values[start : stop : strides[source.axis]]
+        if not others and chosen:
+            return [chosen[0] if len(chosen) == 1 else Pieces(source.axis, chosen)]
     if equation.name == "unstack" and equation.params["axis"] == source.axis:
         shape = (*source.shape[: source.axis], *source.shape[source.axis + 1 :])
         return [recorder.reshape(value, shape) for value in source.values]
@@ -188,8 +192,9 @@ def _output_axis(equation: Equation, operands: list[Operand]) -> int | None:
     if name == "squeeze":
         return axis - sum(d % len(operands[0].shape) < axis for d in params["dimensions"])
     if name == "slice":
-        whole = (params["start_indices"][axis], params["limit_indices"][axis])
-        return axis if whole == (0, len(operands[0].values)) else None  # type: ignore[union-attr]
+        stride = params["strides"][axis] if params["strides"] else 1
+        whole = (params["start_indices"][axis], params["limit_indices"][axis], stride)
+        return axis if whole == (0, len(operands[0].values), 1) else None  # type: ignore[union-attr]
     if name in ("reduce_sum", "reduce_max", "reduce_min") and axis not in params["axes"]:
         return axis - sum(d < axis for d in params["axes"])
     if name == "dot_general":

@@ -101,6 +101,8 @@ def _strided(
     shape = list(value.shape)
     length = shape[axis]
     shape[axis] = -(-(stop - start) // stride)
+    if shape[axis] == 1:
+        return recorder.slice(value, axis, start, start + 1)
     rest = length % stride
     if start >= stride or shape[axis] != length // stride + (start < rest):
         return recorder.mixed(value, [axis], shape)
