@@ -21,7 +21,11 @@ settings.register_profile(
     derandomize=True,
     max_examples=15,
     # The float64 fixture is the same for every example.
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+    ],
 )
 settings.register_profile(
     "thorough", settings.get_profile("ci"), derandomize=False, max_examples=1000

@@ -46,7 +46,7 @@ def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
     weights = content(box, leaves).astype(dtype)
     kept = joint(box)
     lost = tuple(i for i in range(weights.ndim) if i not in kept)
-    if not kept:
+    if not box.scalings:
         return Mass(jnp.sum(jnp.square(weights)), ())
     peaks = jnp.expand_dims(_fold(jnp.maximum, jnp.max, jnp.abs(weights), lost), lost)
     offsets = []

@@ -42,7 +42,8 @@ def constant(array: Any) -> Value:
         return fixed(np.shape(array))
     array = np.asarray(array)
     kinds = tuple(ANY if uniform else FIXED for uniform in uniform_axes(array))
-    plain = array.size and all(k is ANY for k in kinds) and array.dtype.kind in "iuf"
+    real = any(jax.dtypes.issubdtype(array.dtype, kind) for kind in (np.floating, np.integer))
+    plain = array.size and real and all(k is ANY for k in kinds)
     known = float(array.flat[0]) if plain else None
     return Value(array.shape, kinds, {}, known)
 
