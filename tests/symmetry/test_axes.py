@@ -26,23 +26,23 @@ def together(*parts: Product) -> Product:
 
 @st.composite
 def products(draw: st.DrawFn) -> Product:
-    """Up to three items, each an atom or a sum, nested; atoms may occur again."""
+    """One or two items, each an atom or a sum, nested; atoms may occur again."""
     known: list[Product] = []
 
     def product(depth: int) -> Product:
         items: Product = ()
-        for _ in range(draw(st.integers(1, 3 if depth else 2))):
+        for _ in range(draw(st.integers(1, 2))):
             if depth and draw(st.booleans()):
                 items += together(*(product(depth - 1) for _ in range(draw(st.integers(2, 3)))))
             elif draw(st.booleans()) and known:
                 items += known[draw(st.integers(0, len(known) - 1))]
             else:
-                known.append(atom(draw(st.integers(2, 6))))
+                known.append(atom(draw(st.integers(2, 5))))
                 items += known[-1]
         return items
 
     found = product(2)
-    assume(axes.size(found) <= 300)
+    assume(axes.size(found) <= 500)
     return found
 
 

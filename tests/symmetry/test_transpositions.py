@@ -89,7 +89,7 @@ def test_batches() -> None:
     assert ob.transpositions(np.zeros((0, 3), int)).shape == (0,)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
 def test_random_permutations_have_exactly_k(n: int) -> None:
     for k in range(n):
         drawn = [

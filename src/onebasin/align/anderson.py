@@ -24,7 +24,7 @@ PATIENCE = 30
 class State(NamedTuple):
     """Where the iteration is, what it remembers, and how far from a fixed point it was.
 
-    `since` counts the steps after the one with the `best` residual.
+    `best` is the smallest residual so far, `answer` the g(x) there, `since` the steps after it.
     """
 
     x: jax.Array
@@ -35,6 +35,7 @@ class State(NamedTuple):
     steps: jax.Array
     residual: jax.Array
     best: jax.Array
+    answer: jax.Array
     since: jax.Array
 
 
@@ -53,12 +54,12 @@ def fixed_point(
         max_steps: The largest number of steps.
 
     Returns:
-        The last g(x) and the number of steps.
+        The g(x) of the smallest residual, and the number of steps.
     """
     memory = jnp.zeros((MEMORY, x.size), x.dtype)
     zero = jnp.zeros((), jnp.int32)
     far = jnp.asarray(jnp.inf, x.dtype)
-    start = State(x, memory, memory, x, x, zero, far, far, zero)
+    start = State(x, memory, memory, x, x, zero, far, far, x, zero)
 
     def step(state: State) -> State:
         gx, residual = g(state.x)
@@ -81,6 +82,7 @@ def fixed_point(
             steps=state.steps + 1,
             residual=residual,
             best=jnp.minimum(residual, state.best),
+            answer=jnp.where(better, gx, state.answer),
             since=jnp.where(better, 0, state.since + 1),
         )
 
@@ -89,7 +91,7 @@ def fixed_point(
         return (state.residual > tolerance) & going
 
     last = jax.lax.while_loop(unsettled, step, start)
-    return last.g, last.steps
+    return last.answer, last.steps
 
 
 def _combination(df: jax.Array, f: jax.Array) -> jax.Array:

@@ -86,7 +86,7 @@ def anchors(
         settled: Boxes that something else settles already; they are no anchors.
     """
     free = {factor.name: Directions(getattr(factor, kind), kind) for factor in symmetry.factors}
-    for number in settled:
+    for number in sorted(settled):
         for touch in getattr(boxes[number], kind):
             if free[touch.factor].sees(touch.pattern):
                 free[touch.factor].settle(touch.pattern)
@@ -94,32 +94,30 @@ def anchors(
     walk = [i for i in range(len(boxes)) if i not in settled]
     walk.sort(key=lambda i: boxes[i].kernel is not None)
     while True:
-        anchor = next(filter(None, (_open(boxes, i, kind, free) for i in walk)), None)
-        if anchor is None:
+        unsettled = [(i, t) for i in walk if (t := _open(boxes[i], kind, free))]
+        if not unsettled:
             return found
-        number, touch = anchor
+        number, first = unsettled[0]
         together = [
-            (i, t)
-            for i in walk
-            if boxes[i].leaf == boxes[number].leaf
-            or (
-                biases
-                and boxes[i].kernel is not None
-                and boxes[boxes[i].kernel or 0].leaf == boxes[number].leaf
-            )
-            for t in [_open(boxes, i, kind, free)]
-            if t is not None and (t[1].factor, t[1].pattern) == (touch.factor, touch.pattern)
+            (i, touch)
+            for i, touch in unsettled
+            if (touch.factor, touch.pattern) == (first.factor, first.pattern)
+            and boxes[number].leaf in _leaves(boxes, i, biases)
         ]
-        direction = free[touch.factor].settle(touch.pattern)
-        found.append(Anchor(touch.factor, direction, tuple((i, t[1]) for i, t in together)))
+        direction = free[first.factor].settle(first.pattern)
+        found.append(Anchor(first.factor, direction, tuple(together)))
 
 
-def _open(
-    boxes: Sequence[Box], number: int, kind: Kind, free: Mapping[str, Directions]
-) -> tuple[int, Touch] | None:
+def _leaves(boxes: Sequence[Box], number: int, biases: bool) -> set[int]:
+    """The leaf of a box, and that of its kernel where biases count."""
+    kernel = boxes[number].kernel
+    return {boxes[number].leaf} | ({boxes[kernel].leaf} if biases and kernel is not None else set())
+
+
+def _open(box: Box, kind: Kind, free: Mapping[str, Directions]) -> Touch | None:
     """The one touch of a box that is not settled; None if there are none or several."""
-    touches = [t for t in getattr(boxes[number], kind) if free[t.factor].sees(t.pattern)]
-    return (number, touches[0]) if len(touches) == 1 else None
+    touches = [t for t in getattr(box, kind) if free[t.factor].sees(t.pattern)]
+    return touches[0] if len(touches) == 1 else None
 
 
 def unit_norm(
