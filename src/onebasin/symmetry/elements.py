@@ -87,32 +87,33 @@ def source_index(sym: Symmetry, element: Element, index: tuple[str, ...], xp: An
     return tuple(found)
 
 
-def compose(sym: Symmetry, g: Element, h: Element) -> Element:
+def compose(sym: Symmetry, g: Element, h: Element, xp: Any = jnp) -> Element:
     """The element that acts as h first, then g."""
     permutations = {}
     for name, permutation in h.permutations.items():
-        *at, own = source_index(sym, g, (*sym.parents[name], name))
+        *at, own = source_index(sym, g, (*sym.parents[name], name), xp)
         permutations[name] = permutation[(*at, own)]
     log_scales = {
-        name: g.log_scales[name] + values[source_index(sym, g, sym.factor(name).index)]
+        name: g.log_scales[name] + values[source_index(sym, g, sym.factor(name).index, xp)]
         for name, values in h.log_scales.items()
     }
     signs = {
-        name: g.signs[name] * values[source_index(sym, g, sym.factor(name).index)]
+        name: g.signs[name] * values[source_index(sym, g, sym.factor(name).index, xp)]
         for name, values in h.signs.items()
     }
     return Element(permutations, log_scales, signs)
 
 
-def inverse(sym: Symmetry, g: Element) -> Element:
+def inverse(sym: Symmetry, g: Element, xp: Any = jnp) -> Element:
+    """The element that undoes g."""
     permutations = {}
     for name in g.permutations:
-        back = _inverse_flat(sym, g, (*sym.parents[name], name))
+        back = _inverse_flat(sym, g, (*sym.parents[name], name), xp)
         permutations[name] = (back % sym.sizes[name]).astype(g.permutations[name].dtype)
 
     def pull(name: str, values: Any) -> Any:
         index = sym.factor(name).index
-        back = _inverse_flat(sym, g, index)
+        back = _inverse_flat(sym, g, index, xp)
         shape = back.shape
         return values.reshape(-1, values.shape[-1])[back.ravel()].reshape(*shape, -1)
 
@@ -121,12 +122,12 @@ def inverse(sym: Symmetry, g: Element) -> Element:
     return Element(permutations, log_scales, signs)
 
 
-def _inverse_flat(sym: Symmetry, g: Element, index: tuple[str, ...]) -> Any:
+def _inverse_flat(sym: Symmetry, g: Element, index: tuple[str, ...], xp: Any) -> Any:
     shape = tuple(sym.sizes[name] for name in index)
-    flat = jnp.zeros(shape, jnp.int32)
-    for source, n in zip(source_index(sym, g, index), shape, strict=True):
+    flat = xp.zeros(shape, xp.int32)
+    for source, n in zip(source_index(sym, g, index, xp), shape, strict=True):
         flat = flat * n + source
-    return jnp.argsort(flat.ravel()).reshape(shape)
+    return xp.argsort(flat.ravel()).reshape(shape)
 
 
 def act_on_leaf(

@@ -17,6 +17,7 @@ import numpy as np
 from onebasin.symmetry import elements, table
 from onebasin.symmetry.elements import Block, Element, Weighting
 from onebasin.symmetry.errors import SymmetryError
+from onebasin.symmetry.host import from_host, on_host, to_host
 
 KINDS = ("permutation", "scaling", "sign")
 
@@ -152,6 +153,8 @@ class Symmetry:
 
     def compose(self, g: Element, h: Element) -> Element:
         """The element that acts as `h` first, then `g`."""
+        if on_host(g, h):
+            return from_host(elements.compose(self, to_host(g), to_host(h), np))
         return self._compose(g, h)
 
     @functools.cached_property
@@ -160,6 +163,8 @@ class Symmetry:
 
     def inverse(self, g: Element) -> Element:
         """The element that undoes `g`."""
+        if on_host(g):
+            return from_host(elements.inverse(self, to_host(g), np))
         return self._inverse(g)
 
     @functools.cached_property
@@ -167,16 +172,20 @@ class Symmetry:
         return jax.jit(functools.partial(elements.inverse, self))
 
     def act(self, g: Element, params: Any) -> Any:
-        """Moves parameters by `g`; compiled once per symmetry, whatever the element."""
+        """Moves parameters by `g`: in NumPy where they are on the host, compiled elsewhere."""
         leaves, structure = self.flatten(params)
-        return jax.tree.unflatten(structure, self._act(g, leaves))
+        if on_host(g, leaves):
+            moved = from_host(self.act_on_leaves(to_host(g), to_host(leaves), np))
+        else:
+            moved = self._act(g, leaves)
+        return jax.tree.unflatten(structure, moved)
 
     @functools.cached_property
     def _act(self) -> Any:
         return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
 
     def act_many(self, elements: Element, stacked: Any) -> Any:
-        """Moves stacked parameters, one element per draw; compiled once per symmetry."""
+        """Moves stacked parameters, one element per draw, compiled."""
         leaves, structure = jax.tree.flatten(stacked)
         return jax.tree.unflatten(structure, self._act_many(elements, leaves))
 
