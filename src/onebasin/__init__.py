@@ -42,12 +42,13 @@ from onebasin.symmetry import (
 
 if TYPE_CHECKING:
     from onebasin import nets as nets
+    from onebasin import store as store
     from onebasin.nets import Net as Net
 
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("nets",)
+_ROOMS = ("nets", "store")
 _LAZY = {"Net": "nets"}
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "random_permutation",
     "repair",
     "reset_batch_norm",
+    "store",
     "transpositions",
 ]
 

@@ -121,7 +121,7 @@ def test_a_file_is_replaced_whole_and_readable_as_others_are(
         raise OSError(28, "No space left on device")
 
     before = path.read_bytes()
-    monkeypatch.setattr("onebasin.store.checkpoint.save_file", cut_off)
+    monkeypatch.setattr("onebasin.store.checkpoint.write_tensors", cut_off)
     with pytest.raises(CheckpointError, match=r"net\.safetensors cannot be written \(No space"):
         save_params(path, {"w": jnp.ones(3)})
     assert path.read_bytes() == before

@@ -1,5 +1,21 @@
-"""Networks and posteriors as files."""
+"""Networks, posteriors and runs as files."""
 
-from onebasin.store.checkpoint import CheckpointError, load_params, save_params
+from onebasin.store.checkpoint import load_params, save_params
+from onebasin.store.errors import CheckpointError, DamageWarning, StoreError
+from onebasin.store.posteriors import load, save
+from onebasin.store.run import Run
+from onebasin.store.stream import StoredStream
+from onebasin.store.transaction import Transaction
 
-__all__ = ["CheckpointError", "load_params", "save_params"]
+__all__ = [
+    "CheckpointError",
+    "DamageWarning",
+    "Run",
+    "StoreError",
+    "StoredStream",
+    "Transaction",
+    "load",
+    "load_params",
+    "save",
+    "save_params",
+]

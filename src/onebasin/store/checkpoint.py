@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from onebasin.posterior import Draws
-from onebasin.posterior.trees import is_float, named_leaves
+from onebasin.posterior.trees import is_float
+from onebasin.store.errors import CheckpointError, StoreError
+from onebasin.store.leaves import is_key, named
+from onebasin.store.tensors import NAMES, replacing, write_tensors
 
 FORMAT = "onebasin-params"
 VERSION = 1
 FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 SHORT = (np.dtype(np.float16), np.dtype(jnp.bfloat16))
-
-
-class CheckpointError(ValueError):
-    """A file could not be written, or does not hold the model; the message is one sentence."""
 
 
 def save_params(path: str | os.PathLike[str], params: Any) -> None:
@@ -100,54 +96,35 @@ def load_params(path: str | os.PathLike[str], like: Any) -> Any:
 
 
 def _named(tree: Any) -> dict[str, Any]:
-    leaves = named_leaves(tree)
-    found = dict(leaves)
-    if not found:
-        raise CheckpointError("the parameters have no leaves, expected a pytree of arrays.")
-    if len(found) < len(leaves):
-        names = [name for name, _ in leaves]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise CheckpointError(
-            f"two leaves of the parameters are both called {twice!r}, and a file needs a name for "
-            "each: rename one."
-        )
-    return found
+    try:
+        return named(tree, "the parameters")
+    except StoreError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _tensor(path: Path, name: str, leaf: Any) -> np.ndarray:
-    key = jax.dtypes.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.extended)
-    array = np.asarray(0j if key else leaf)
-    if array.dtype not in SHORT and array.dtype.kind not in "fiub":
-        what = "a random key" if key else f"of type {array.dtype}"
+    array = np.asarray(0j if is_key(leaf) else leaf)
+    if array.dtype not in NAMES or array.dtype.kind == "c":
+        what = "a random key" if is_key(leaf) else f"of type {array.dtype}"
         raise CheckpointError(
             f"the file {path} cannot hold the leaf {name!r}, which is {what}: keep everything "
             "but real numbers out of the parameters."
         )
-    # safetensors writes the memory as it lies, whatever its order.
-    return np.asarray(array, order="C")
+    return array
 
 
 def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
+    if not path.parent.is_dir():
         raise CheckpointError(
             f"the file {path} cannot be written: there is no folder {path.parent}."
         )
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        # safetensors makes files that only their owner can read; this one is made as others are.
-        with open(temporary, "xb") as made:
-            mode = stat.S_IMODE(os.fstat(made.fileno()).st_mode)
-        save_file(tensors, temporary, metadata)
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        with replacing(path) as file:
+            write_tensors(file, tensors, metadata)
+    except OSError as error:
         raise CheckpointError(
-            f"the file {path} cannot be written ({reason}): name another file."
+            f"the file {path} cannot be written ({error.strerror or error}): name another file."
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

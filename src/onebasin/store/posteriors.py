@@ -1,0 +1,146 @@
+"""Posteriors as files: draws, a Gaussian or a mixture, each with all that belongs to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.store.errors import StoreError
+from onebasin.store.leaves import arranged, decode, encode, key_names, named, nested
+from onebasin.store.tensors import map_tensors, read_header, replacing, write_tensors
+
+FORMAT = "onebasin-posterior"
+VERSION = "1"
+FORMS = {form.__name__: form for form in (Draws, Gaussian, Mixture)}
+
+
+def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) -> None:
+    """Writes a posterior to one safetensors file, which appears when it is complete.
+
+    Args:
+        path: The file. Its folder must exist.
+        posterior: `Draws` with all that is known of each, a `Gaussian` with its low-rank part, or a
+            `Mixture`.
+
+    Raises:
+        StoreError: If it is none of these, or the file cannot be written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import jax.numpy as jnp
+        >>> from onebasin import Gaussian, store
+        >>> path = os.path.join(tempfile.mkdtemp(), "posterior.safetensors")
+        >>> store.save(path, Gaussian({"w": jnp.zeros(3)}, 1.0, {"w": jnp.ones((2, 3))}))
+        >>> store.load(path)
+        Gaussian(3 weights, rank 2)
+    """
+    path = Path(path)
+    form = type(posterior).__name__
+    if not isinstance(posterior, tuple(FORMS.values())):
+        raise StoreError(
+            f"got {form}, expected one of {', '.join(FORMS)}: parameters of one network are "
+            "written by save_params."
+        )
+    arrays, keys = encode(named(posterior, "the parts of the posterior"), f"the file {path}")
+    try:
+        with replacing(path) as file:
+            metadata = {"format": FORMAT, "version": VERSION, "form": form}
+            write_tensors(file, arrays, {**metadata, **keys})
+    except OSError as error:
+        raise StoreError(
+            f"the file {path} cannot be written ({error.strerror or error}): name another file."
+        ) from error
+
+
+def load(path: str | os.PathLike[str], like: Any = None) -> Draws | Gaussian | Mixture:
+    """Reads a posterior that `save` wrote, with every type as it was.
+
+    Args:
+        path: The file.
+        like: Parameters of one network, for their structure; nested dictionaries without it.
+
+    Returns:
+        What was saved. Draws are read-only NumPy arrays, which are not read before they are used.
+
+    Raises:
+        StoreError: If the file cannot be read, or holds no posterior of this model.
+    """
+    path = Path(path)
+    try:
+        header = read_header(path)
+        arrays = map_tensors(path)
+    except OSError as error:
+        raise StoreError(f"the file {path} cannot be read ({error.strerror or error}).") from error
+    said = header.metadata
+    form = said.get("form", "")
+    if said.get("format") != FORMAT or form not in FORMS:
+        raise StoreError(
+            f"the file {path} holds no posterior that onebasin saved: networks are read by "
+            "load_params."
+        )
+    if said.get("version") != VERSION:
+        raise StoreError(
+            f"the file {path} has version {said.get('version')} of its format, and this onebasin "
+            f"reads {VERSION}: update onebasin."
+        )
+    keys = key_names(said)
+    leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
+    where = f"the file {path}"
+    if form == "Draws":
+        return draws_of(leaves, like, where)
+    if form == "Gaussian":
+        return _gaussian(leaves, like, where)
+    numbers = sorted({int(name.split("/")[1]) for name in leaves if name.startswith("components/")})
+    parts = [_gaussian(_inside(leaves, f"components/{k}"), like, where) for k in numbers]
+    return Mixture(parts, leaves["weights"])
+
+
+def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
+    """Leaves under params, mode, log_density and statistics as `Draws`.
+
+    Args:
+        leaves: Stacked arrays by path.
+        like: Parameters of one network, for their structure; nested dictionaries without it.
+        where: What holds them, in an error.
+
+    Raises:
+        StoreError: If there are no leaves under params, or not those of `like`.
+    """
+    params = _part(leaves, "params", like, where)
+    if params is None:
+        raise StoreError(
+            f"{where} has no leaves under 'params', expected those of Draws; it has "
+            f"{', '.join(leaves)}."
+        )
+    rest = (_part(leaves, name, None, where) for name in ("mode", "log_density", "statistics"))
+    return Draws(params, *rest)
+
+
+def _gaussian(leaves: Mapping[str, Any], like: Any, where: str) -> Gaussian:
+    parts = [_part(leaves, name, like, where) for name in ("mean", "std", "factor")]
+    return Gaussian(*jax.tree.map(_on_device, parts))
+
+
+def _on_device(array: Any) -> Any:
+    """As a JAX array where JAX has the type; a double stays a NumPy array where it has not."""
+    return jnp.array(array) if jnp.result_type(array) == array.dtype else array.copy()
+
+
+def _inside(leaves: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The leaves under a name, which is cut off; one that is there itself is called params."""
+    inside = {"params": leaves[name]} if name in leaves else {}
+    lead = f"{name}/"
+    return inside | {p.removeprefix(lead): x for p, x in leaves.items() if p.startswith(lead)}
+
+
+def _part(leaves: Mapping[str, Any], name: str, like: Any, where: str) -> Any:
+    inside = _inside(leaves, name)
+    if not inside:
+        return None
+    return nested(inside) if like is None else arranged(inside, like, f"{name} of {where}")
