@@ -28,6 +28,8 @@ class Draws:
             constant, (draw,), if known.
         statistics: Anything else that is known of each draw (acceptance rate, energy, ...): a
             pytree whose leaves have shape (draw, ...).
+        info: What is known of the run that made them (loss curve, seconds, ...); a dictionary that
+            computations leave behind.
 
     Example:
         >>> import jax.numpy as jnp
@@ -45,6 +47,7 @@ class Draws:
     mode: Any = None
     log_density: Any = None
     statistics: Any = None
+    info: Any = trees.record()
 
     def __post_init__(self) -> None:
         leaves = trees.named_leaves(self.params)
@@ -172,7 +175,7 @@ class Draws:
             index = np.asarray(index)
         if not isinstance(index, slice) and np.ndim(index) == 0:
             return _take(self.params, index)
-        return Draws(*(_take(getattr(self, f.name), index) for f in dataclasses.fields(self)))
+        return dataclasses.replace(_take(self, index), info=self.info)
 
     def of_mode(self, mode: int) -> Draws:
         """The draws of one chain or run."""

@@ -29,6 +29,8 @@ class Gaussian:
         mean: Parameters, any pytree of floating-point arrays.
         std: Standard deviations of the diagonal part, like `mean`; a number stands for all of them.
         factor: The low-rank part, like `mean` with a leading axis of size rank; None for rank 0.
+        info: What is known of the run that made it (loss curve, seconds, ...); a dictionary that
+            computations leave behind.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -47,6 +49,7 @@ class Gaussian:
     mean: Any
     std: Any
     factor: Any = None
+    info: Any = trees.record()
 
     def __post_init__(self) -> None:
         if not jax.tree.leaves(self.mean):

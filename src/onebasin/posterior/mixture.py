@@ -24,6 +24,7 @@ class Mixture:
     Args:
         components: The Gaussians; their ranks may differ.
         weights: Probabilities of the components, (component,); equal by default.
+        info: What is known of the run that made it; a dictionary that computations leave behind.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -39,6 +40,7 @@ class Mixture:
 
     components: Sequence[Gaussian]
     weights: Any = None
+    info: Any = trees.record()
 
     def __post_init__(self) -> None:
         components = tuple(self.components)

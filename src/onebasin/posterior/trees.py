@@ -17,10 +17,13 @@ Class = TypeVar("Class", bound=type)
 def pytree(cls: Class) -> Class:
     """Registers a dataclass as a pytree whose fields are its children.
 
+    Fields marked as `record` stay behind: they tell of a computation and take part in none.
     Unflattening skips `__init__`: JAX rebuilds trees around things that are not arrays (axes,
     shapes, placeholders), and the checks of a constructor would refuse them.
     """
-    names = [field.name for field in dataclasses.fields(cls)]
+    fields = dataclasses.fields(cls)
+    names = [field.name for field in fields if not field.metadata.get("record")]
+    records = [field.name for field in fields if field.metadata.get("record")]
 
     def flatten(node: Any) -> tuple[list[tuple[Any, Any]], None]:
         return [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in names], None
@@ -29,10 +32,17 @@ def pytree(cls: Class) -> Class:
         node: Any = object.__new__(cls)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(node, name, child)
+        for name in records:
+            object.__setattr__(node, name, None)
         return node
 
     jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
     return cls
+
+
+def record() -> Any:
+    """A field, empty by default, for what is known of the computation that made an object."""
+    return dataclasses.field(default=None, metadata={"record": True})
 
 
 def is_float(leaf: Any) -> bool:

@@ -1,0 +1,271 @@
+"""What is inferred: a network, data, a prior and a likelihood.
+
+The target of every method is the one density
+
+    p(theta) ~ exp(-U(theta) / T),   U(theta) = -sum_n log p(y_n | x_n, theta) - log p(theta).
+
+On a minibatch of M out of N examples the sum is estimated by N / M times the sum over the batch, and
+this is the one place where that is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.infer.priors import Normal, Prior
+from onebasin.nets import Net
+from onebasin.posterior import Draws, Gaussian
+from onebasin.posterior.trees import is_float, named_leaves
+
+LIKELIHOODS = ("categorical", "gaussian")
+LOG_NOISE = Normal(1.0)
+Batch = tuple[Any, jax.Array]
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Problem:
+    """A network with data, a prior and a likelihood: what the methods of `infer` work on.
+
+    Data are put on the device once. The unknowns are the network's parameters and, where the noise
+    of a Gaussian likelihood is learned, its logarithm with a standard normal prior; methods hand
+    back the former as `params` and the latter as the statistic "noise".
+
+    Args:
+        net: The network; its outputs are logits (example, class) or means (example, ...).
+        train: Inputs and targets: integer classes (example,), or numbers like the outputs.
+        prior: The prior of the parameters.
+        likelihood: "categorical", "gaussian", or a function from outputs and targets to the log
+            likelihood of each example.
+        noise: Standard deviation of a Gaussian likelihood; None for a learned one.
+        temperature: T of the target exp(-U / T); below 1 the posterior is sharpened.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> x = jnp.linspace(-1, 1, 8)[:, None]
+        >>> net = ob.nets.mlp(hidden=(4,), outputs=1)
+        >>> problem = ob.Problem(
+        ...     net, (x, x[:, 0] ** 2), prior=ob.Normal(1.0), likelihood="gaussian", noise=0.1
+        ... )
+        >>> problem
+        Problem(8 examples, 13 weights, gaussian)
+        >>> params = problem.init(jax.random.key(0))
+        >>> problem.log_density(params).shape
+        ()
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        train: tuple[Any, Any],
+        prior: Prior = Normal(1.0),  # noqa: B008
+        likelihood: str | Callable[[jax.Array, jax.Array], jax.Array] = "categorical",
+        noise: float | None = None,
+        temperature: float = 1.0,
+    ):
+        if not isinstance(prior, Prior):
+            raise TypeError(
+                f"the prior is a {type(prior).__name__}, expected Normal, Laplace or StudentT"
+            )
+        for name, value in (("noise", noise), ("temperature", temperature)):
+            if isinstance(value, int | float) and not (0 < value < np.inf):
+                raise ValueError(f"got {name}={value}, expected a positive number")
+        if not callable(likelihood) and likelihood not in LIKELIHOODS:
+            raise ValueError(
+                f"got likelihood={likelihood!r}, expected one of {', '.join(LIKELIHOODS)}, or a "
+                "function of outputs and targets"
+            )
+        if noise is not None and likelihood != "gaussian":
+            raise ValueError(f"noise={noise} belongs to likelihood='gaussian', got {likelihood!r}")
+        self.net = net
+        self.prior = prior
+        self.likelihood = likelihood
+        self.noise = noise
+        self.temperature = temperature
+        self.inputs, self.targets = self._checked(train)
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        """The arrays are children, the functions are not."""
+        names = ("inputs", "targets", "prior", "noise", "temperature")
+        children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in names]
+        return children, (self.net, self.likelihood)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, children: Any) -> Problem:
+        """Skips the checks: JAX rebuilds trees around things that are not arrays."""
+        problem = object.__new__(cls)
+        problem.net, problem.likelihood = static
+        inputs, targets, problem.prior, problem.noise, problem.temperature = children
+        problem.inputs, problem.targets = inputs, targets
+        return problem
+
+    def __repr__(self) -> str:
+        weights = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(self.shapes()))
+        name = self.likelihood if isinstance(self.likelihood, str) else "own likelihood"
+        return f"Problem({self.num_examples:,} examples, {weights:,} weights, {name})"
+
+    @property
+    def num_examples(self) -> int:
+        """Number of training examples, N."""
+        return int(self.targets.shape[0])
+
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the noise of a Gaussian likelihood is one of the unknowns."""
+        return self.likelihood == "gaussian" and self.noise is None
+
+    def shapes(self) -> Any:
+        """Shapes and types of the network's parameters."""
+        return jax.eval_shape(self.net.init, jax.random.key(0), self.example())
+
+    def example(self) -> Any:
+        """The first training input, as a batch of one."""
+        return jax.tree.map(lambda x: x[:1], self.inputs)
+
+    def init(self, key: jax.Array) -> Any:
+        """Unknowns to start from: the network's own initialisation."""
+        return self.join(self.net.init(key, self.example()))
+
+    def sample_prior(self, key: jax.Array) -> Any:
+        """Unknowns drawn from the prior."""
+        for_params, for_noise = jax.random.split(key)
+        params = self.prior.sample(for_params, self.shapes())
+        return self.join(params, jax.random.normal(for_noise) if self.learns_noise else None)
+
+    def join(self, params: Any, log_noise: Any = None) -> Any:
+        """The unknowns, from parameters and the log of the noise (0 by default)."""
+        if not self.learns_noise:
+            return params
+        return {"params": params, "log_noise": jnp.zeros(()) if log_noise is None else log_noise}
+
+    def params_of(self, unknowns: Any) -> Any:
+        """The network's parameters among the unknowns."""
+        return unknowns["params"] if self.learns_noise else unknowns
+
+    def log_prior(self, unknowns: Any) -> jax.Array:
+        """Log p(theta)."""
+        density = self.prior.log_density(self.params_of(unknowns))
+        if self.learns_noise:
+            density += LOG_NOISE.log_density(unknowns["log_noise"])
+        return density
+
+    def log_likelihoods(self, unknowns: Any, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        """Log p(y | x, theta) of every example, from the network's outputs."""
+        if callable(self.likelihood):
+            return self.likelihood(outputs, targets)
+        if self.likelihood == "categorical":
+            chosen = jnp.take_along_axis(outputs, targets[..., None], axis=-1)[..., 0]
+            return chosen - jax.nn.logsumexp(outputs, axis=-1)
+        log_noise = unknowns["log_noise"] if self.learns_noise else jnp.log(self.noise)
+        squares = ((outputs - targets) * jnp.exp(-log_noise)) ** 2
+        per_output = -0.5 * (squares + np.log(2 * np.pi)) - log_noise
+        return per_output.reshape(len(targets), -1).sum(axis=-1)
+
+    def log_likelihood(self, unknowns: Any, batch: Batch | None = None) -> jax.Array:
+        """Log p(data | theta), or its estimate from a batch: N / M times the batch's."""
+        inputs, targets = (self.inputs, self.targets) if batch is None else batch
+        outputs = self.net.apply(self.params_of(unknowns), inputs)
+        return self.scale(len(targets)) * jnp.sum(self.log_likelihoods(unknowns, outputs, targets))
+
+    def scale(self, batch_size: int) -> float:
+        """N / M: what makes a sum over a batch an estimate of the sum over the data."""
+        return self.num_examples / batch_size
+
+    def log_density(self, unknowns: Any, batch: Batch | None = None) -> jax.Array:
+        """-U(theta) / T up to a constant, or its estimate from a batch."""
+        total = self.log_likelihood(unknowns, batch) + self.log_prior(unknowns)
+        return total / self.temperature
+
+    def take(self, rows: jax.Array) -> Batch:
+        """The examples of some rows."""
+        return jax.tree.map(lambda x: x[rows], self.inputs), self.targets[rows]
+
+    def draws(
+        self,
+        unknowns: Any,
+        mode: Any,
+        log_density: Any = None,
+        statistics: Any = None,
+        info: Any = None,
+    ) -> Draws:
+        """Stacked unknowns as `Draws` of networks, the noise among the statistics."""
+        if self.learns_noise:
+            noise = np.exp(np.asarray(unknowns["log_noise"]))
+            statistics = {**(statistics or {}), "noise": noise}
+        return Draws(self.params_of(unknowns), mode, log_density, statistics or None, info)
+
+    def gaussian(self, mean: Any, std: Any, factor: Any = None, info: Any = None) -> Gaussian:
+        """A Gaussian over the unknowns as one over networks; a learned noise goes into `info`."""
+        if self.learns_noise:
+            info = {**(info or {}), "noise": float(np.exp(np.asarray(mean["log_noise"])))}
+        parts = (mean, std, factor)
+        return Gaussian(*(p if p is None else self.params_of(p) for p in parts), info=info)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this problem from others, for the record of a run."""
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves((self.inputs, self.targets)):
+            digest.update(str((leaf.shape, leaf.dtype)).encode())
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        parameters = {name: list(x.shape) for name, x in named_leaves(self.shapes())}
+        scale = jax.tree.map(lambda x: float(x), self.prior.scale)
+        return {
+            "likelihood": self.likelihood if isinstance(self.likelihood, str) else "own",
+            "prior": {"name": type(self.prior).__name__, "scale": scale},
+            "noise": None if self.noise is None else float(self.noise),
+            "temperature": float(self.temperature),
+            "parameters": parameters,
+            "data": digest.hexdigest(),
+        }
+
+    def _checked(self, train: tuple[Any, Any]) -> tuple[Any, jax.Array]:
+        if not isinstance(train, tuple | list) or len(train) != 2:
+            raise ValueError(
+                f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
+            )
+        inputs, targets = jax.tree.map(jnp.asarray, train[0]), jnp.asarray(train[1])
+        counts = {x.shape[:1] for x in jax.tree.leaves(inputs)} | {targets.shape[:1]}
+        if len(counts) > 1 or counts == {()} or counts == {(0,)}:
+            raise ValueError(
+                f"inputs and targets have {' and '.join(str(c[0]) if c else 'no' for c in counts)} "
+                "examples, expected the same number, and at least one, along their first axis"
+            )
+        self.inputs, self.targets = inputs, targets
+        outputs = jax.eval_shape(self.net.apply, self.shapes(), inputs)
+        if not all(is_float(x) for x in jax.tree.leaves(self.shapes())):
+            name = next(n for n, x in named_leaves(self.shapes()) if not is_float(x))
+            raise ValueError(
+                f"the parameter {name!r} is not floating point: keep counters out of the parameters"
+            )
+        if self.likelihood == "categorical":
+            return inputs, _checked_labels(targets, outputs)
+        if self.likelihood == "gaussian":
+            if targets.size != np.prod(outputs.shape):
+                raise ValueError(
+                    f"targets have shape {targets.shape} and the network's outputs "
+                    f"{outputs.shape}: give one number for each output"
+                )
+            return inputs, targets.reshape(outputs.shape).astype(outputs.dtype)
+        return inputs, targets
+
+
+def _checked_labels(labels: jax.Array, outputs: Any) -> jax.Array:
+    classes = outputs.shape[-1]
+    if not jnp.issubdtype(labels.dtype, jnp.integer) or labels.shape != outputs.shape[:-1]:
+        raise ValueError(
+            f"labels have shape {labels.shape} and type {labels.dtype}, expected integer classes "
+            f"of shape {outputs.shape[:-1]}; use likelihood='gaussian' for numbers"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels run from {low} to {high}, and the network has {classes} outputs: expected "
+            f"0 to {classes - 1}"
+        )
+    return labels.astype(jnp.int32)

@@ -1,0 +1,135 @@
+"""SWAG: a Gaussian fitted to the last stretch of training.
+
+From a trained network SGD goes on at a constant rate, and one network theta_i is kept per epoch. With
+their mean and variance s^2 and the last K deviations d_i = theta_i - mean,
+
+    q = N(mean, diag(s^2) / 2 + D D^T / (2 (K - 1))),   D = [d_1 ... d_K]
+
+(maddox2019simple). Deviations are taken from the final mean, where the paper takes them from the
+running one: then D D^T / (K - 1) is the sample covariance when all networks are kept.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from onebasin.infer import training
+from onebasin.infer.ensemble import CONTROL, kept
+from onebasin.infer.loop import Journal, summary
+from onebasin.infer.problem import Problem
+from onebasin.posterior import Gaussian, Mixture
+from onebasin.store import Run
+
+
+def swag(
+    key: jax.Array,
+    problem: Problem,
+    *,
+    num_networks: int = 1,
+    num_samples: int = 20,
+    rank: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    swag_learning_rate: float = 0.01,
+    momentum: float = 0.9,
+    learning_rate: float = 3e-3,
+    init: Any = "random",
+    memory: int | None = None,
+    progress: bool = False,
+    run: str | Path | Run | None = None,
+    chunk: int | None = None,
+) -> Gaussian | Mixture:
+    """Fits a Gaussian around each of several trained networks.
+
+    Args:
+        key: Random key.
+        problem: What to learn.
+        num_networks: How many networks; more than one makes a mixture.
+        num_samples: How many networks along the way, one per epoch, the Gaussian is fitted to.
+        rank: How many of the last deviations are kept, K; all by default, 0 for a diagonal fit.
+        epochs: Epochs of the training before.
+        batch_size: Examples per step.
+        swag_learning_rate: The constant rate of SGD.
+        momentum: Its momentum.
+        learning_rate: Of Adam in the training before.
+        init: Where training starts, as for `ensemble`.
+        memory: Budget in bytes of one step.
+        progress: Whether to draw bars.
+        run: A folder that keeps the state; the same call continues there.
+        chunk: Epochs between two saves.
+
+    Returns:
+        A Gaussian, or a mixture of one for each network; `info` has the loss curves.
+    """
+    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    if num_samples < 2:
+        raise ValueError(f"got num_samples={num_samples}: a spread needs at least two networks")
+    rank = num_samples if rank is None else rank
+    if rank == 1 or not 0 <= rank <= num_samples:
+        raise ValueError(f"got rank={rank}, expected 0, or 2 to num_samples={num_samples}")
+    journal = Journal.open("swag", key, problem, arguments, run, progress, chunk)
+    for_init, for_training, for_swag = jax.random.split(key, 3)
+    settings = {"batch_size": batch_size, "memory": memory, "learning_rate": learning_rate}
+    trained, before = training.train(
+        journal,
+        "training",
+        for_training,
+        problem,
+        training.starting_points(for_init, problem, num_networks, init),
+        training.potential,
+        optimizer=None,
+        epochs=epochs,
+        **settings,  # type: ignore[arg-type]
+    )
+    _, outputs = training.train(
+        journal,
+        "averaging",
+        for_swag,
+        problem,
+        trained,
+        training.potential,
+        optimizer=_sgd(swag_learning_rate, momentum),
+        epochs=num_samples,
+        every=1,
+        snapshot=kept,
+        **settings,  # type: ignore[arg-type]
+    )
+    info = summary(journal, training_loss=before["loss"], loss=outputs["loss"])
+    fitted = [
+        problem.gaussian(
+            *swag_moments(jax.tree.map(lambda x, i=i: x[:, i], outputs["unknowns"]), rank),
+            info=info,
+        )
+        for i in range(num_networks)
+    ]
+    return fitted[0] if num_networks == 1 else Mixture(fitted, info=info)
+
+
+def swag_moments(snapshots: Any, rank: int) -> tuple[Any, Any, Any]:
+    """Mean, diagonal standard deviation and low-rank factor from stacked networks.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from onebasin.infer.swag import swag_moments
+        >>> mean, std, factor = swag_moments(jnp.array([[0.0, 1.0], [2.0, 1.0]]), rank=2)
+        >>> mean.tolist(), std.tolist(), factor.shape
+        ([1.0, 1.0], [0.7071067690849304, 0.0], (2, 2))
+    """
+    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), snapshots)
+    std = jax.tree.map(lambda x: jnp.std(x, axis=0) / jnp.sqrt(2.0), snapshots)
+    if not rank:
+        return mean, std, None
+    scale = 1 / jnp.sqrt(2.0 * (rank - 1))
+    factor = jax.tree.map(lambda x, m: scale * (x[-rank:] - m), snapshots, mean)
+    return mean, std, factor
+
+
+@functools.lru_cache(maxsize=16)
+def _sgd(learning_rate: float, momentum: float) -> optax.GradientTransformation:
+    return optax.sgd(learning_rate, momentum)
