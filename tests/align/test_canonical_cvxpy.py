@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from scipy import sparse
-from zoo import CASES, as_float64
+from zoo import CASES, THOROUGH, as_float64
 
 from onebasin.align.canonical import canonical_element
 from onebasin.symmetry import Symmetry, discover
@@ -42,6 +42,7 @@ def optimum(symmetry: Symmetry, params: Any) -> float:
     return float(problem.solve(solver=cvxpy.CLARABEL, **tight))
 
 
+# Biases, BatchNorm, convolutions, residual ties, self-connections, several scalings per unit.
 QUICK = (
     "mlp-relu",
     "mlp-batchnorm-relu",
@@ -51,7 +52,7 @@ QUICK = (
     "one-gain-two-layers",
     "square",
 )
-SLOW = (
+MORE = (
     "grouped-conv",
     "depthwise-conv",
     "zero-padded-shortcuts",
@@ -61,9 +62,7 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", QUICK + MORE if THOROUGH else QUICK)
 def test_minimum_mass(name: str, float64: None) -> None:
     with jax.enable_x64(False):
         apply_fn, params, inputs = BUILD[name]()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+THOROUGH = os.environ.get("ONEBASIN_THOROUGH") == "1"
+"""Whether tests go through the whole zoo and all seeds, which takes hours, or a choice of both."""
 
 Model = tuple[Callable[[Any, Any], Any], Any, Any]
 Factor = tuple[int, int, frozenset[str]]

@@ -5,7 +5,8 @@ With f = g(x) - x, and the last changes of f and g as the rows of df and dg,
     gamma = argmin |f - df^T gamma|,        x <- g(x) - dg^T gamma,
 
 which on a linear problem is GMRES (Anderson 1965; Walker and Ni 2011). Here x are log-scales:
-without dimension, so that all units weigh the same in the least squares, whatever their mass.
+without dimension, so that all units weigh the same in the least squares, whatever their mass. Many
+iterations run side by side, one per row; each stops by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 MEMORY = 8
 LONGEST = 1.0
@@ -22,82 +23,100 @@ PATIENCE = 30
 
 
 class State(NamedTuple):
-    """Where the iteration is, what it remembers, and how far from a fixed point it was.
+    """Where the iterations are, what they remember, and how far from a fixed point they were.
 
     `best` is the smallest residual so far, `answer` the g(x) there, `since` the steps after it.
     """
 
-    x: jax.Array
-    df: jax.Array
-    dg: jax.Array
-    f: jax.Array
-    g: jax.Array
-    steps: jax.Array
-    residual: jax.Array
-    best: jax.Array
-    answer: jax.Array
-    since: jax.Array
+    x: Any
+    df: Any
+    dg: Any
+    f: Any
+    g: Any
+    steps: Any
+    residual: Any
+    best: Any
+    answer: Any
+    since: Any
 
 
 def fixed_point(
-    g: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
-    x: jax.Array,
-    tolerance: float,
-    max_steps: int,
-) -> tuple[jax.Array, jax.Array]:
-    """Iterates until the residual is small, or until it has not become smaller for long.
+    g: Callable[[Any], tuple[Any, Any]], x: Any, tolerance: float, max_steps: int, xp: Any
+) -> tuple[Any, Any]:
+    """Iterates until the residuals are small, or until they have not become smaller for long.
 
     Args:
         g: Takes x to (g(x), residual of x).
-        x: Where to start, a vector.
+        x: Where to start, [draw, n].
         tolerance: The residual at which to stop.
         max_steps: The largest number of steps.
+        xp: NumPy or JAX.
 
     Returns:
-        The g(x) of the smallest residual, and the number of steps.
+        The g(x) of the smallest residual, and the number of steps, [draw].
     """
-    memory = jnp.zeros((MEMORY, x.size), x.dtype)
-    zero = jnp.zeros((), jnp.int32)
-    far = jnp.asarray(jnp.inf, x.dtype)
+    memory = xp.zeros((len(x), MEMORY, x.shape[1]), x.dtype)
+    zero = xp.zeros(len(x), xp.int32)
+    far = xp.full(len(x), xp.inf, x.dtype)
     start = State(x, memory, memory, x, x, zero, far, far, x, zero)
-
-    def step(state: State) -> State:
-        gx, residual = g(state.x)
-        f = gx - state.x
-        # A jump that went wrong is forgotten: plain steps follow until there is a new memory.
-        keep = (residual < 2 * state.residual) & (state.steps > 0)
-        slot = state.steps % MEMORY
-        df = jnp.where(keep, state.df.at[slot].set(f - state.f), 0)
-        dg = jnp.where(keep, state.dg.at[slot].set(gx - state.g), 0)
-        jump = _combination(df, f) @ dg
-        length = jnp.max(jnp.abs(jump), initial=0)
-        jump = jump * jnp.minimum(1, LONGEST / jnp.where(length > 0, length, 1))
-        better = residual < state.best
-        return State(
-            x=gx - jump,
-            df=df,
-            dg=dg,
-            f=f,
-            g=gx,
-            steps=state.steps + 1,
-            residual=residual,
-            best=jnp.minimum(residual, state.best),
-            answer=jnp.where(better, gx, state.answer),
-            since=jnp.where(better, 0, state.since + 1),
-        )
 
     def unsettled(state: State) -> Any:
         going = (state.steps < max_steps) & (state.since < PATIENCE)
         return (state.residual > tolerance) & going
 
-    last = jax.lax.while_loop(unsettled, step, start)
-    return last.answer, last.steps
+    def step(state: State) -> State:
+        held = unsettled(state)
+        moved = _step(g, state, xp)
+        pairs = zip(moved, state, strict=True)
+        return State(*(xp.where(_beside(held, a), a, b) for a, b in pairs))
+
+    state = start
+    if xp is np:
+        while unsettled(state).any():
+            state = step(state)
+    else:
+        state = jax.lax.while_loop(lambda s: xp.any(unsettled(s)), step, start)
+    return state.answer, state.steps
 
 
-def _combination(df: jax.Array, f: jax.Array) -> jax.Array:
+def _step(g: Callable[[Any], tuple[Any, Any]], state: State, xp: Any) -> State:
+    gx, residual = g(state.x)
+    f = gx - state.x
+    # A jump that went wrong is forgotten: plain steps follow until there is a new memory.
+    keep = (residual < 2 * state.residual) & (state.steps > 0)
+    slot = np.arange(MEMORY) == (state.steps % MEMORY)[:, None]
+
+    def remember(old: Any, new: Any) -> Any:
+        return xp.where(_beside(keep, old), xp.where(slot[..., None], new[:, None], old), 0)
+
+    df, dg = remember(state.df, f - state.f), remember(state.dg, gx - state.g)
+    jump = xp.einsum("dm,dmn->dn", _combination(df, f, xp), dg)
+    length = xp.max(xp.abs(jump), axis=1, initial=0)
+    jump = jump * xp.minimum(1, LONGEST / xp.where(length > 0, length, 1))[:, None]
+    better = residual < state.best
+    return State(
+        x=gx - jump,
+        df=df,
+        dg=dg,
+        f=f,
+        g=gx,
+        steps=state.steps + 1,
+        residual=residual,
+        best=xp.minimum(residual, state.best),
+        answer=xp.where(better[:, None], gx, state.answer),
+        since=xp.where(better, 0, state.since + 1),
+    )
+
+
+def _beside(mask: Any, values: Any) -> Any:
+    return mask.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _combination(df: Any, f: Any, xp: Any) -> Any:
     """The weights of the remembered changes whose sum comes nearest to f."""
-    norm = jnp.linalg.norm(df, axis=1)
-    inverse = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
-    rows = df * inverse[:, None]
-    gram = rows @ rows.T + 10 * jnp.finfo(df.dtype).eps * jnp.eye(len(df), dtype=df.dtype)
-    return inverse * jnp.linalg.solve(gram, rows @ f)
+    norm = xp.linalg.norm(df, axis=-1)
+    inverse = xp.where(norm > 0, 1 / xp.where(norm > 0, norm, 1), 0)
+    rows = df * inverse[..., None]
+    ridge = 10 * float(np.finfo(df.dtype).eps) * np.eye(MEMORY, dtype=df.dtype)
+    gram = rows @ xp.swapaxes(rows, -1, -2) + ridge
+    return inverse * xp.linalg.solve(gram, rows @ f[..., None])[..., 0]

@@ -13,9 +13,11 @@ import numpy as np
 
 from onebasin.align import masses, minimum_mass, ordering
 from onebasin.align.checks import check_choice
-from onebasin.align.touches import boxes_of
-from onebasin.align.unit_norm import anchors, unit_norm
+from onebasin.align.touches import Box, boxes_of
+from onebasin.align.unit_norm import Anchor, anchors, unit_norm
 from onebasin.symmetry import Element, Symmetry, SymmetryError
+from onebasin.symmetry.elements import compose
+from onebasin.symmetry.host import from_host, on_host, to_host
 
 Scaling = Literal["min-mass", "unit-norm"]
 Order = Literal["max", "mean", "median", "first"]
@@ -124,11 +126,14 @@ def canonicalize(
         >>> print(canonicalize(symmetry, params)["inner"].round(4))
         [[4. 4. 3.]]
     """
-    program = _program(symmetry, scaling, order, biases, signs)
+    element, _ = canonical_element(symmetry, params, scaling, order, biases=biases, signs=signs)
     leaves, structure, stacked = _flatten(symmetry, params)
-    moved, finite = program.stacked_move(leaves) if stacked else program.move(leaves)
-    _check_finite(symmetry, finite)
-    return jax.tree.unflatten(structure, moved)
+    if not stacked:
+        return symmetry.act(element, params)
+    if not on_host(leaves):
+        return symmetry.act_many(element, params)
+    act = each(functools.partial(symmetry.act_on_leaves, xp=np), np)
+    return jax.tree.unflatten(structure, from_host(act(to_host(element), to_host(leaves))))
 
 
 def canonical_element(
@@ -148,27 +153,118 @@ def canonical_element(
     Returns:
         The element g, with `symmetry.act(g, params)` canonical, and the report.
     """
-    program = _program(symmetry, scaling, order, biases, signs)
+    recipe = _recipe(symmetry, scaling, order, biases, signs)
     leaves, _, stacked = _flatten(symmetry, params)
-    element, report, finite = program.stacked_solve(leaves) if stacked else program.solve(leaves)
+    if not stacked:
+        leaves = [leaf[None] for leaf in leaves]
+    if on_host(leaves):
+        with np.errstate(all="ignore"):
+            found = from_host(recipe.solve(to_host(leaves), np))
+    else:
+        found = recipe.compiled(leaves)
+    element, report, finite = found if stacked else jax.tree.map(lambda x: x[0], found)
     _check_finite(symmetry, finite)
     return element, report
 
 
-@dataclasses.dataclass(frozen=True)
-class _Program:
-    """Compiled functions of the flat list of leaves, for one network and for stacked draws."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recipe:
+    """What is to be done for one group and one choice of options, worked out once.
 
-    solve: Callable[..., Any]
-    move: Callable[..., Any]
-    stacked_solve: Callable[..., Any]
-    stacked_move: Callable[..., Any]
+    Attributes:
+        symmetry: The group.
+        scaling: Which scales are canonical.
+        order: Which order is canonical.
+        boxes: The boxes of the parameters in order of use.
+        counted: The boxes that count in the mass.
+        rows: What makes up the mass of each factor.
+        norms: Where unit norm is measured.
+        leftover: Where it is measured for what minimum mass leaves open.
+        flips: Where signs are read off; None leaves them.
+        unbounded: The parameters whose mass has no minimum.
+    """
+
+    symmetry: Symmetry
+    scaling: str | None
+    order: str | None
+    boxes: tuple[Box, ...]
+    counted: tuple[int, ...]
+    rows: list[minimum_mass.Row]
+    norms: list[Anchor]
+    leftover: list[Anchor]
+    flips: list[Anchor] | None
+    unbounded: tuple[str, ...]
+
+    def solve(self, leaves: list[Any], xp: Any) -> tuple[Element, CanonicalReport, Any]:
+        """Elements and reports of stacked draws, and whether their leaves are finite."""
+        finite = xp.stack(
+            [xp.all(xp.isfinite(leaf.reshape(len(leaf), -1)), axis=1) for leaf in leaves], axis=1
+        )
+        scales, report = self._scales(leaves, xp)
+        finish = each(functools.partial(self._finish, xp), xp)
+        return finish(scales, leaves), report, finite
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """`solve`, with products in full precision, which accelerators do not default to."""
+
+        def traced(leaves: list[Any]) -> Any:
+            with jax.default_matmul_precision("highest"):
+                return self.solve(leaves, jnp)
+
+        return jax.jit(traced)
+
+    def _scales(self, leaves: list[Any], xp: Any) -> tuple[dict[str, Any], CanonicalReport]:
+        boxes, count = self.boxes, len(leaves[0])
+        weights = {i: masses.measure(box, leaves, xp) for i, box in enumerate(boxes)}
+        dtype = functools.reduce(
+            np.promote_types, (mass.entries.dtype for mass in weights.values()), np.float32
+        )
+        start = {
+            name: xp.zeros((count, *scales.shape), dtype)
+            for name, scales in self.symmetry.identity(np).log_scales.items()
+        }
+        scales, sweeps = start, xp.zeros(count, xp.int32)
+        if self.scaling == "unit-norm" or (self.scaling == "min-mass" and self.unbounded):
+            scales = unit_norm(boxes, weights, scales, self.norms, xp)
+        if self.scaling == "min-mass" and self.rows:
+            scales, sweeps = minimum_mass.minimise(boxes, weights, self.rows, scales, xp)
+            scales = unit_norm(boxes, weights, scales, self.leftover, xp)
+        nothing = xp.zeros(count, dtype)
+        gradient, dead = minimum_mass.balance(boxes, weights, self.rows, scales, xp)
+        before, after = (
+            sum((masses.total_mass(boxes[i], weights[i], s, xp) for i in self.counted), nothing)
+            for s in (start, scales)
+        )
+        report = CanonicalReport(
+            mass_before=before,
+            mass_after=after,
+            sweeps=sweeps,
+            gradient=nothing + gradient,
+            dead=xp.zeros(count, xp.int32) + dead,
+            unbounded=self.unbounded,
+        )
+        return scales, report
+
+    def _finish(self, xp: Any, scales: dict[str, Any], leaves: list[Any]) -> Element:
+        """Signs and order of one network, on top of its scales."""
+        identity = self.symmetry.identity(xp)
+        element = identity._replace(log_scales=scales)
+        if self.flips is not None:
+            scaled = self.symmetry.act_on_leaves(element, leaves, xp)
+            settled = ordering.settle_signs(self.boxes, scaled, identity.signs, self.flips, xp)
+            element = element._replace(signs=settled)
+        if self.order:
+            moved = self.symmetry.act_on_leaves(element, leaves, xp)
+            sort = ordering.sort_units(self.symmetry, self.boxes, moved, self.order, xp)
+            element = compose(self.symmetry, identity._replace(permutations=sort), element, xp)
+        return element
 
 
 @functools.lru_cache(maxsize=64)
-def _program(
+def _recipe(
     symmetry: Symmetry, scaling: str | None, order: str | None, biases: bool, signs: bool
-) -> _Program:
+) -> Recipe:
     if scaling is not None:
         check_choice("scaling", scaling, SCALINGS)
     if order is not None:
@@ -177,68 +273,33 @@ def _program(
     counted = {i for i, box in enumerate(boxes) if biases or box.kernel is None}
     lost = minimum_mass.vanishing(boxes, counted)
     counted -= lost
-    rows = minimum_mass.rows_of(symmetry, boxes, counted)
-    norms = anchors(symmetry, boxes, "scalings", biases=biases)
-    leftover = anchors(symmetry, boxes, "scalings", biases=biases, settled=counted) if lost else []
-    flips = anchors(symmetry, boxes, "signs", biases=False) if signs else []
-    unbounded = tuple(dict.fromkeys(symmetry.leaves[boxes[i].leaf].path for i in sorted(lost)))
-
-    def mass(weights: dict[int, masses.Mass], scales: masses.LogScales) -> Any:
-        return sum(
-            (masses.total_mass(boxes[i], weights[i], scales) for i in counted), jnp.zeros(())
-        )
-
-    def solve(leaves: list[Any]) -> tuple[Element, CanonicalReport, Any]:
-        dtype = functools.reduce(
-            jnp.promote_types, (leaves[box.leaf].dtype for box in boxes), jnp.float32
-        )
-        weights = {i: masses.measure(box, leaves, dtype) for i, box in enumerate(boxes)}
-        identity = symmetry.identity()
-        start = {name: jnp.zeros_like(s, dtype) for name, s in identity.log_scales.items()}
-        scales, sweeps = start, jnp.zeros((), jnp.int32)
-        if scaling == "unit-norm" or (scaling == "min-mass" and lost):
-            scales = unit_norm(boxes, weights, scales, norms)
-        if scaling == "min-mass":
-            tolerance = minimum_mass.tolerance(dtype)
-            scales, sweeps = minimum_mass.minimise(boxes, weights, rows, scales, tolerance)
-            scales = unit_norm(boxes, weights, scales, leftover)
-        gradient, dead = minimum_mass.balance(boxes, weights, rows, scales)
-        report = CanonicalReport(
-            mass_before=mass(weights, start),
-            mass_after=mass(weights, scales),
-            sweeps=sweeps,
-            gradient=gradient,
-            dead=dead,
-            unbounded=unbounded,
-        )
-        element = Element(identity.permutations, scales, identity.signs)
-        if signs:
-            scaled = symmetry.act_on_leaves(element, leaves)
-            settled = ordering.settle_signs(boxes, scaled, identity.signs, flips)
-            element = element._replace(signs=settled)
-        if order:
-            moved = symmetry.act_on_leaves(element, leaves)
-            sort = ordering.sort_units(symmetry, boxes, moved, order)
-            sorting = identity._replace(permutations=sort)
-            element = symmetry.compose(sorting, element)
-        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
-        return element, report, finite
-
-    def move(leaves: list[Any]) -> tuple[list[Any], Any]:
-        element, _, finite = solve(leaves)
-        return symmetry.act_on_leaves(element, leaves), finite
-
-    return _Program(*(_exact(f) for f in (solve, move, jax.vmap(solve), jax.vmap(move))))
+    return Recipe(
+        symmetry=symmetry,
+        scaling=scaling,
+        order=order,
+        boxes=boxes,
+        counted=tuple(sorted(counted)),
+        rows=minimum_mass.rows_of(symmetry, boxes, counted),
+        norms=anchors(symmetry, boxes, "scalings", biases=biases),
+        leftover=anchors(symmetry, boxes, "scalings", biases=biases, settled=counted)
+        if lost
+        else [],
+        flips=anchors(symmetry, boxes, "signs", biases=False) if signs else None,
+        unbounded=tuple(dict.fromkeys(symmetry.leaves[boxes[i].leaf].path for i in sorted(lost))),
+    )
 
 
-def _exact(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function with products in full precision, which accelerators do not default to."""
+def each(function: Callable[..., Any], xp: Any) -> Callable[..., Any]:
+    """A function of one draw, for stacked ones."""
+    if xp is not np:
+        return jax.vmap(function)
 
-    def traced(leaves: list[Any]) -> Any:
-        with jax.default_matmul_precision("highest"):
-            return function(leaves)
+    def mapped(*trees: Any) -> Any:
+        count = len(jax.tree.leaves(trees)[0])
+        done = [function(*jax.tree.map(lambda x, i=i: x[i], trees)) for i in range(count)]
+        return jax.tree.map(lambda *parts: np.stack(parts), *done)
 
-    return jax.jit(traced)
+    return mapped
 
 
 def _flatten(symmetry: Symmetry, params: Any) -> tuple[list[Any], Any, bool]:

@@ -1,4 +1,7 @@
-"""Squared masses of boxes, summed down to what the scalings can tell apart."""
+"""Squared masses of boxes, summed down to what the scalings can tell apart.
+
+Arrays have the axis of the draws in front; `xp` is NumPy or JAX, whichever they are of.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from onebasin.align.touches import Box, Touch
 
 LogScales = Mapping[str, Any]
-"""Log-scales [index.., k] by factor name, as in an element."""
+"""Log-scales [draw, index.., k] by factor name."""
 
 WRITTEN_OUT = 64
 
@@ -22,12 +26,12 @@ WRITTEN_OUT = 64
 class Mass(NamedTuple):
     """The mass of a box: entries times exp(offset) for every touch, laid along its places.
 
-    The entries run along the sides that scale. They are at most about 1, whatever the scales of the
-    units: offsets take those up, so that squares neither overflow nor vanish.
+    The entries run along the sides that scale. In single precision offsets take up the scales of
+    the units, so that squares neither overflow nor vanish.
     """
 
-    entries: jax.Array
-    offsets: tuple[jax.Array, ...]
+    entries: Any
+    offsets: tuple[Any, ...]
 
 
 def joint(box: Box) -> tuple[int, ...]:
@@ -35,15 +39,20 @@ def joint(box: Box) -> tuple[int, ...]:
     return tuple(sorted({place for touch in box.scalings for place in touch.places}))
 
 
-def content(box: Box, leaves: Sequence[Any]) -> jax.Array:
-    """The entries of a box, one axis per side."""
-    leaf = jnp.asarray(leaves[box.leaf])
-    return leaf[box.block.at()].reshape(box.block.shape)
+def measure(box: Box, leaves: Sequence[Any], xp: Any) -> Mass:
+    """Sums the squares of a box over the sides that do not scale; NumPy does so in double."""
+    leaf = leaves[box.leaf]
+    weights = leaf[(slice(None), *box.block.at())].reshape(len(leaf), *box.block.shape)
+    if xp is np:
+        axes = list(range(weights.ndim))
+        kept = [0, *(place + 1 for place in joint(box))]
+        squares = np.einsum(weights, axes, weights, axes, kept, dtype=np.float64, casting="unsafe")
+        return Mass(squares, (0.0,) * len(box.scalings))
+    weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
+    return jax.vmap(functools.partial(_scaled_squares, box))(weights)
 
 
-def measure(box: Box, leaves: Sequence[Any], dtype: Any) -> Mass:
-    """Sums the squares of a box over the sides that do not scale."""
-    weights = content(box, leaves).astype(dtype)
+def _scaled_squares(box: Box, weights: jax.Array) -> Mass:
     kept = joint(box)
     lost = tuple(i for i in range(weights.ndim) if i not in kept)
     if not box.scalings:
@@ -75,7 +84,7 @@ def _fold(
     return reduction(values, axis=tuple(lost))
 
 
-def off_diagonal(box: Box, mass: Mass) -> Mass:
+def off_diagonal(box: Box, mass: Mass, xp: Any) -> Mass:
     """The mass without the entries that do not scale, as the self-connections of a recurrent net.
 
     Where a factor touches two sides with opposite exponents, they cancel at equal indices.
@@ -86,16 +95,17 @@ def off_diagonal(box: Box, mass: Mass) -> Mass:
         opposite = all(x == -y for x, y in zip(a.pattern, b.pattern, strict=False))
         if a.factor != b.factor or not opposite or len(box.scalings) > 2:
             continue
-        same = jnp.ones((1,) * entries.ndim, bool)
+        same = np.ones((1,) * entries.ndim, bool)
         for p, q in zip(a.places, b.places, strict=True):
             if p != q:
-                grid = [
-                    jax.lax.broadcasted_iota(jnp.int32, entries.shape, kept.index(side))
-                    for side in (p, q)
-                ]
-                same = same & (grid[0] == grid[1])
-        entries = jnp.where(same, 0, entries)
+                first, second = (_ruler(entries.shape, kept.index(side) + 1) for side in (p, q))
+                same = same & (first == second)
+        entries = xp.where(same, 0, entries)
     return Mass(entries, mass.offsets)
+
+
+def _ruler(shape: Sequence[int], axis: int) -> np.ndarray:
+    return np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 
 def exponent(touch: Touch, log_scales: LogScales) -> Any:
@@ -104,24 +114,28 @@ def exponent(touch: Touch, log_scales: LogScales) -> Any:
     return sum(2 * e * scales[..., g] for g, e in enumerate(touch.pattern) if e)
 
 
-def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch) -> Any:
+def log_mass(box: Box, mass: Mass, log_scales: LogScales, keep: Touch, xp: Any) -> Any:
     """Log of the mass of a box per unit of a factor, scaled by all but the factor's own touch."""
-    operands: list[Any] = [mass.entries, list(joint(box))]
+    operands: list[Any] = [mass.entries, [0, *(place + 1 for place in joint(box))]]
     shift: Any = 0
     for touch, offset in zip(box.scalings, mass.offsets, strict=True):
         if touch is keep:
             shift = shift + offset
             continue
         scale = offset + exponent(touch, log_scales)
-        peak = jnp.max(scale)
-        operands += [jnp.exp(scale - peak), list(touch.places)]
-        shift = shift + peak
-    return jnp.log(jnp.einsum(*operands, list(keep.places))) + shift
+        peak = xp.max(scale, axis=tuple(range(1, scale.ndim)))
+        ends = peak.reshape(-1, *[1] * (scale.ndim - 1))
+        operands += [xp.exp(scale - ends), [0, *(place + 1 for place in touch.places)]]
+        shift = shift + peak.reshape(-1, *[1] * len(keep.places))
+    return xp.log(xp.einsum(*operands, [0, *(place + 1 for place in keep.places)])) + shift
 
 
-def total_mass(box: Box, mass: Mass, log_scales: LogScales) -> Any:
-    """The mass of a whole box, scaled."""
-    if not box.scalings:
-        return jnp.sum(mass.entries)
-    keep = box.scalings[0]
-    return jnp.sum(jnp.exp(log_mass(box, mass, log_scales, keep) + exponent(keep, log_scales)))
+def total_mass(box: Box, mass: Mass, log_scales: LogScales, xp: Any) -> Any:
+    """The mass of a whole box, scaled, [draw]."""
+    if box.scalings:
+        keep = box.scalings[0]
+        logs = log_mass(box, mass, log_scales, keep, xp) + exponent(keep, log_scales)
+        entries = xp.exp(logs)
+    else:
+        entries = mass.entries
+    return xp.sum(entries.reshape(len(entries), -1), axis=1)

@@ -25,12 +25,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.flatten_util
-import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align import anderson, masses
@@ -107,7 +105,7 @@ def rows_of(symmetry: Symmetry, boxes: Sequence[Box], counted: Collection[int]) 
 
 def tolerance(dtype: Any) -> float:
     """The relative gradient at which to stop: near what rounding leaves of it."""
-    return max(1e-12, 16 * float(jnp.finfo(dtype).eps))
+    return max(1e-12, 16 * float(np.finfo(dtype).eps))
 
 
 def minimise(
@@ -115,7 +113,7 @@ def minimise(
     weights: Mapping[int, Mass],
     rows: Sequence[Row],
     start: LogScales,
-    tolerance: float,
+    xp: Any,
     max_sweeps: int = MAX_SWEEPS,
 ) -> tuple[dict[str, Any], Any]:
     """Sweeps over the factors until every unit is in balance.
@@ -125,77 +123,100 @@ def minimise(
         weights: Their masses.
         rows: The factors to sweep over.
         start: The log-scales to start from.
-        tolerance: The largest gradient of a unit that is left, |in - out| / (in + out) in masses.
+        xp: NumPy or JAX.
         max_sweeps: The largest number of sweeps.
 
     Returns:
-        The log-scales, and the number of sweeps.
+        The log-scales, and the number of sweeps, [draw].
     """
-    if not rows:
-        return dict(start), jnp.zeros((), jnp.int32)
-    units = _Units(boxes, weights, rows)
-    flat, unflat = jax.flatten_util.ravel_pytree({row.factor: start[row.factor] for row in rows})
-    # Scales stay in range, however long an unbounded unit drifts.
-    limit = 0.9 * float(np.log(jnp.finfo(flat.dtype).max))
+    units = _Units(boxes, weights, rows, xp)
+    shapes = [start[row.factor].shape for row in rows]
+    ends = np.cumsum([math.prod(shape[1:]) for shape in shapes])[:-1]
 
-    def sweep(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
-        log_scales = unflat(flat)
-        imbalance = jnp.zeros((), flat.dtype)
+    def flatten(log_scales: LogScales) -> Any:
+        own = [log_scales[row.factor] for row in rows]
+        return xp.concatenate([scales.reshape(len(scales), -1) for scales in own], axis=1)
+
+    def unflatten(flat: Any) -> dict[str, Any]:
+        parts = zip(rows, xp.split(flat, ends, axis=1), shapes, strict=True)
+        return {row.factor: part.reshape(shape) for row, part, shape in parts}
+
+    flat = flatten(start)
+    # Scales stay in range, however long an unbounded unit drifts.
+    limit = 0.9 * float(np.log(np.finfo(flat.dtype).max))
+
+    def sweep(flat: Any) -> tuple[Any, Any]:
+        log_scales = unflatten(flat)
+        imbalance = xp.zeros(len(flat), flat.dtype)
         for row in rows:
             logs = units.log_masses(row, log_scales)
-            imbalance = jnp.maximum(imbalance, jnp.max(jnp.abs(pull(logs, row.patterns)[0])) / 2)
-            moved = log_scales[row.factor] + unit_step(logs, row.patterns) / row.share
-            log_scales[row.factor] = jnp.clip(moved, -limit, limit)
-        return jax.flatten_util.ravel_pytree(log_scales)[0], imbalance
+            pulled, _ = pull(logs, row.patterns, xp)
+            largest = xp.max(xp.abs(pulled).reshape(len(flat), -1), axis=1, initial=0)
+            imbalance = xp.maximum(imbalance, largest / 2)
+            moved = log_scales[row.factor] + unit_step(logs, row.patterns, xp) / row.share
+            log_scales[row.factor] = xp.clip(moved, -limit, limit)
+        return flatten(log_scales), imbalance
 
-    flat, sweeps = anderson.fixed_point(sweep, flat, tolerance, max_sweeps)
-    return dict(start) | unflat(flat), sweeps
+    flat, sweeps = anderson.fixed_point(sweep, flat, tolerance(flat.dtype), max_sweeps, xp)
+    return dict(start) | unflatten(flat), sweeps
 
 
 def balance(
-    boxes: Sequence[Box], weights: Mapping[int, Mass], rows: Sequence[Row], log_scales: LogScales
+    boxes: Sequence[Box],
+    weights: Mapping[int, Mass],
+    rows: Sequence[Row],
+    log_scales: LogScales,
+    xp: Any,
 ) -> tuple[Any, Any]:
-    """The largest relative gradient of a unit, and how many units have a scale left alone."""
-    gradient, dead = jnp.zeros(()), jnp.zeros((), jnp.int32)
-    units = _Units(boxes, weights, rows)
+    """Per draw, the largest relative gradient of a unit and the number of units left alone."""
+    gradient: Any = 0.0
+    dead: Any = 0
+    units = _Units(boxes, weights, rows, xp)
     for row in rows:
         logs = units.log_masses(row, log_scales)
-        pulled, free = pull(logs, row.patterns)
-        gradient = jnp.maximum(gradient, jnp.max(jnp.abs(jnp.tanh(pulled / 2))))
-        stuck = ~free & np.any(row.patterns, axis=0)
-        dead += jnp.sum(jnp.any(stuck, axis=-1), dtype=jnp.int32)
+        pulled, free = pull(logs, row.patterns, xp)
+        steep = xp.abs(xp.tanh(pulled / 2)).reshape(len(logs), -1)
+        gradient = xp.maximum(gradient, xp.max(steep, axis=1, initial=0))
+        stuck = xp.any(~free & np.any(row.patterns, axis=0), axis=-1)
+        dead = dead + xp.sum(stuck.reshape(len(logs), -1), axis=1)
     return gradient, dead
 
 
 class _Units:
     """The masses of all units, box by box, at any log-scales."""
 
-    def __init__(self, boxes: Sequence[Box], weights: Mapping[int, Mass], rows: Sequence[Row]):
-        self.boxes = boxes
+    def __init__(
+        self, boxes: Sequence[Box], weights: Mapping[int, Mass], rows: Sequence[Row], xp: Any
+    ):
+        self.boxes, self.xp = boxes, xp
         used = {number for row in rows for number, _ in row.terms}
-        self.weights = {i: masses.off_diagonal(boxes[i], weights[i]) for i in used}
+        self.weights = {i: masses.off_diagonal(boxes[i], weights[i], xp) for i in used}
         # What only one factor scales is summed once, before the sweeps.
         self.alone = {
-            (row.factor, number): masses.log_mass(boxes[number], self.weights[number], {}, touch)
+            (row.factor, number): self._log_mass(number, touch, {})
             for row in rows
             for number, touch in row.terms
             if len(boxes[number].scalings) == 1
         }
 
+    def _log_mass(self, number: int, touch: Touch, log_scales: LogScales) -> Any:
+        box, mass = self.boxes[number], self.weights[number]
+        return masses.log_mass(box, mass, log_scales, touch, self.xp)
+
     def log_masses(self, row: Row, log_scales: LogScales) -> Any:
-        """Log-masses [index.., term]."""
+        """Log-masses [draw, index.., term]."""
         own = log_scales[row.factor]
         logs = [
             self.alone[row.factor, number]
             if (row.factor, number) in self.alone
-            else masses.log_mass(self.boxes[number], self.weights[number], log_scales, touch)
+            else self._log_mass(number, touch, log_scales)
             for number, touch in row.terms
         ]
-        return jnp.stack(logs, axis=-1) + 2 * own @ jnp.asarray(row.patterns.T, own.dtype)
+        return self.xp.stack(logs, axis=-1) + 2 * own @ row.patterns.T.astype(own.dtype)
 
 
-def unit_step(logs: Any, patterns: np.ndarray) -> Any:
-    """The step delta [index.., generator] that lowers sum_p exp(logs_p + 2 patterns_p . delta).
+def unit_step(logs: Any, patterns: np.ndarray, xp: Any) -> Any:
+    """The step delta [.., generator] that lowers sum_p exp(logs_p + 2 patterns_p . delta).
 
     The closed form reaches the minimum if each weight has one generator, with one positive and one
     negative exponent. Else it stops short of it, and Newton steps follow.
@@ -203,53 +224,48 @@ def unit_step(logs: Any, patterns: np.ndarray) -> Any:
     joined = int(np.max(np.count_nonzero(patterns, axis=1)))
     width = np.max(patterns, axis=0) - np.min(patterns, axis=0)
     width = 2 * joined * np.where(width > 0, width, 1)
-    pulled, free = pull(logs, patterns)
+    pulled, free = pull(logs, patterns, xp)
     step = pulled / width.astype(logs.dtype)
     even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
     if joined == 1 and even:
         return step
-    exponents = jnp.asarray(2 * patterns, logs.dtype)
-    return jax.lax.fori_loop(
-        0, NEWTON_STEPS, lambda _, x: x + _newton(logs + x @ exponents.T, exponents, free), step
-    )
+    exponents = (2 * patterns).astype(logs.dtype)
+    for _ in range(NEWTON_STEPS):
+        step = step + _newton(logs + step @ exponents.T, exponents, free, xp)
+    return step
 
 
-def pull(logs: Any, patterns: np.ndarray) -> tuple[Any, Any]:
+def pull(logs: Any, patterns: np.ndarray, xp: Any) -> tuple[Any, Any]:
     """How far in-mass and out-mass are from balance, per unit and generator, and what can move.
 
     Log of sum_p |p| m_p over negative exponents p, minus that over positive ones. A generator with
     mass on one side only cannot move: its unit is dead, and is left alone.
     """
+    lowest = np.finfo(logs.dtype).min
     sides = []
     for sign in (1, -1):
         size = np.where(sign * patterns > 0, np.log(np.maximum(np.abs(patterns), 1e-9)), -np.inf)
         terms = logs[..., None] + size.astype(logs.dtype)
-        peak = jnp.maximum(jnp.max(terms, axis=-2), jnp.finfo(logs.dtype).min)
-        sides.append(jnp.log(jnp.sum(jnp.exp(terms - peak[..., None, :]), axis=-2)) + peak)
+        peak = xp.maximum(xp.max(terms, axis=-2), lowest)
+        sides.append(xp.log(xp.sum(xp.exp(terms - peak[..., None, :]), axis=-2)) + peak)
     up, down = sides
-    free = (up > -jnp.inf) & (down > -jnp.inf)
-    return jnp.where(free, down, 0) - jnp.where(free, up, 0), free
+    free = (up > -np.inf) & (down > -np.inf)
+    return xp.where(free, down, 0) - xp.where(free, up, 0), free
 
 
-def _newton(logs: Any, exponents: Any, free: Any) -> Any:
+def _newton(logs: Any, exponents: np.ndarray, free: Any, xp: Any) -> Any:
     """A Newton step of length log(1 + b) / b, b the largest change of a log-mass: never uphill."""
-    peak = jnp.max(logs, axis=-1, keepdims=True)
-    shares = jnp.exp(logs - jnp.maximum(peak, jnp.finfo(logs.dtype).min))
-    gradient = jnp.where(free, shares @ exponents, 0)
-    hessian = jnp.einsum("...p,pij->...ij", shares, exponents[:, :, None] * exponents[:, None])
-    diagonal = jnp.where(free, jnp.diagonal(hessian, axis1=-2, axis2=-1), 0)
-    norm = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1)), 0)
+    info = np.finfo(logs.dtype)
+    shares = xp.exp(logs - xp.maximum(xp.max(logs, axis=-1, keepdims=True), info.min))
+    gradient = xp.where(free, shares @ exponents, 0)
+    hessian = xp.einsum("...p,pij->...ij", shares, exponents[:, :, None] * exponents[:, None])
+    diagonal = xp.where(free, xp.diagonal(hessian, axis1=-2, axis2=-1), 0)
+    norm = xp.where(diagonal > 0, 1 / xp.sqrt(xp.where(diagonal > 0, diagonal, 1)), 0)
     # On a unit diagonal, so that generators of light weights count; the ridge is for twins.
-    ridge = 100 * jnp.finfo(logs.dtype).eps * jnp.eye(hessian.shape[-1], dtype=logs.dtype)
-    scaled = hessian * norm[..., :, None] * norm[..., None, :] + ridge
-    scaled = jnp.where(jnp.eye(hessian.shape[-1]) * (norm == 0)[..., None, :] > 0, 1, scaled)
-    root = jax.lax.linalg.cholesky(scaled, symmetrize_input=False)
-    whitened = (norm * gradient)[..., None]
-    for transpose in (False, True):
-        whitened = jax.lax.linalg.triangular_solve(
-            root, whitened, left_side=True, lower=True, transpose_a=transpose
-        )
-    direction = -norm * whitened[..., 0]
-    change = jnp.max(jnp.where(shares > 0, jnp.abs(direction @ exponents.T), 0), axis=-1)
-    length = jnp.where(change > 0, jnp.log1p(change) / jnp.where(change > 0, change, 1), 0)
+    unit = np.eye(exponents.shape[1], dtype=logs.dtype)
+    scaled = hessian * norm[..., :, None] * norm[..., None, :] + 100 * float(info.eps) * unit
+    scaled = xp.where(unit * (norm == 0)[..., None, :] > 0, 1, scaled)
+    direction = -norm * xp.linalg.solve(scaled, (norm * gradient)[..., None])[..., 0]
+    change = xp.max(xp.where(shares > 0, xp.abs(direction @ exponents.T), 0), axis=-1)
+    length = xp.where(change > 0, xp.log1p(change) / xp.where(change > 0, change, 1), 0)
     return length[..., None] * direction

@@ -19,7 +19,6 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align import masses
@@ -125,15 +124,16 @@ def unit_norm(
     weights: Mapping[int, Mass],
     log_scales: LogScales,
     found: Sequence[Anchor],
+    xp: Any,
 ) -> dict[str, Any]:
     """Moves log-scales so that the anchors have unit norm; units of zero norm stay."""
     moved = dict(log_scales)
     for anchor in found:
-        total = jnp.asarray(-jnp.inf)
+        total: Any = -np.inf
         for number, touch in anchor.boxes:
-            log = masses.log_mass(boxes[number], weights[number], moved, touch)
-            total = jnp.logaddexp(total, log + masses.exponent(touch, moved))
-        step = jnp.where(jnp.isfinite(total), -total / 2, 0)
+            log = masses.log_mass(boxes[number], weights[number], moved, touch, xp)
+            total = xp.logaddexp(total, log + masses.exponent(touch, moved))
+        step = xp.where(xp.isfinite(total), -total / 2, 0)
         scales = moved[anchor.factor]
         moved[anchor.factor] = scales + step[..., None] * anchor.direction.astype(scales.dtype)
     return moved

@@ -135,17 +135,34 @@ class Symmetry:
         unknown = set(kinds) - set(KINDS)
         if unknown or isinstance(kinds, str):
             raise ValueError(f"kinds are a collection of {', '.join(KINDS)}; got {kinds!r}")
-        permutations, log_scales, signs = self.identity()
-        keys = jax.random.split(key, 3 * max(len(self.factors), 1))
-        for f, (k1, k2, k3) in zip(self.factors, keys.reshape(-1, 3), strict=False):
+        count = sum(math.prod(self._shape(f)) * (1 + f.scalings + f.signs) for f in self.factors)
+        # One draw for all, of a length that groups share, so that little is compiled.
+        noise = jax.random.normal(key, (1 << max(count, 1).bit_length(),))
+        xp: Any = jnp
+        if on_host(noise):
+            xp, noise = np, np.asarray(noise)
+        found = self._element(noise, kinds, spread, xp)
+        return from_host(found) if xp is np else found
+
+    def _element(self, noise: Any, kinds: Collection[str], spread: float, xp: Any) -> Element:
+        """An element made of independent normal numbers."""
+        permutations, log_scales, signs = self.identity(xp)
+        used = 0
+
+        def take(shape: tuple[int, ...]) -> Any:
+            nonlocal used
+            used += math.prod(shape)
+            return noise[used - math.prod(shape) : used].reshape(shape)
+
+        for f in self.factors:
             shape = self._shape(f)
+            own, scales, flips = take(shape), take((*shape, f.scalings)), take((*shape, f.signs))
             if "permutation" in kinds and f.name in permutations:
-                noise = jax.random.uniform(k1, shape)
-                permutations[f.name] = jnp.argsort(noise, axis=-1)
+                permutations[f.name] = xp.argsort(own, axis=-1)
             if "scaling" in kinds and f.scalings:
-                log_scales[f.name] = spread * jax.random.normal(k2, (*shape, f.scalings))
+                log_scales[f.name] = spread * scales
             if "sign" in kinds and f.signs:
-                signs[f.name] = jax.random.rademacher(k3, (*shape, f.signs), dtype=jnp.int8)
+                signs[f.name] = xp.where(flips < 0, -1, 1).astype(xp.int8)
         return Element(permutations, log_scales, signs)
 
     def _shape(self, factor: Factor) -> tuple[int, ...]:
