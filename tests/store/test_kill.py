@@ -78,7 +78,8 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 def test_every_moment_between_two_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder as a kill would leave it before and after each change of a name or a file."""
-    folder, moments = tmp_path / "run", []
+    folder = tmp_path / "run"
+    moments: list[Path] = []
 
     def watched(change: Callable[..., Any]) -> Callable[..., Any]:
         def act(*arguments: Any, **options: Any) -> Any:

@@ -59,6 +59,7 @@ class _Block(nn.Module):
     norm: str | None
     activation: str
     conv_bias: bool
+    padding: str | int
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -68,8 +69,9 @@ class _Block(nn.Module):
             nn.Conv, self.features, use_bias=self.conv_bias, kernel_init=_linen.he_normal
         )
         strides = (self.stride, self.stride)
-        y = norm(name="norm1")(conv((3, 3), strides, name="conv1")(x))
-        y = norm(name="norm2")(conv((3, 3), name="conv2")(activation(y)))
+        conv3x3 = functools.partial(conv, (3, 3), padding=self.padding)
+        y = norm(name="norm1")(conv3x3(strides, name="conv1")(x))
+        y = norm(name="norm2")(conv3x3(name="conv2")(activation(y)))
         if x.shape != y.shape:
             x = norm(name="norm_skip")(conv((1, 1), strides, name="conv_skip")(x))
         return activation(x + y)
@@ -82,6 +84,7 @@ class _ResNet(nn.Module):
     width: int
     activation: str
     conv_bias: bool
+    padding: str | int
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -102,6 +105,7 @@ class _ResNet(nn.Module):
                     self.norm,
                     self.activation,
                     self.conv_bias,
+                    self.padding,
                     name=f"stage{stage + 1}_block{block + 1}",
                 )(x)
         return nn.Dense(self.outputs, name="head")(x.mean(axis=(1, 2)))
@@ -114,6 +118,7 @@ def resnet(
     width: int = 16,
     activation: str = "relu",
     conv_bias: bool = True,
+    padding: str | int = "SAME",
 ) -> Net:
     """Build a residual network of basic blocks with a 3x3 stem.
 
@@ -129,6 +134,8 @@ def resnet(
         width: the number of channels of the first stage.
         activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
         conv_bias: whether the convolutions have biases.
+        padding: of the 3x3 convolutions: "SAME", as TensorFlow and Flax have it, or 1 on every
+            side, as torch has it. They differ where images are halved.
 
     Returns:
         A `Net` from images (batch, height, width, channels) or (batch, height, width) to logits
@@ -145,4 +152,5 @@ def resnet(
     _linen.lookup("norm", NORMS, norm)
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
     _linen.positive(blocks=tuple(blocks), outputs=outputs, width=width)
-    return _linen.as_net(_ResNet(tuple(blocks), outputs, norm, width, activation, conv_bias))
+    module = _ResNet(tuple(blocks), outputs, norm, width, activation, conv_bias, padding)
+    return _linen.as_net(module)

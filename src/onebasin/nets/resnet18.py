@@ -12,7 +12,8 @@ def resnet18(
 ) -> Net:
     """Build ResNet-18: four stages of two basic blocks (he2016deep), with a 3x3 stem.
 
-    Its convolutions have a bias only where there is no normalisation after them.
+    Its convolutions have a bias only where there is no normalisation after them, and are padded as
+    those of torch: checkpoints from there compute the same function (see `store.open_torch`).
 
     Args:
         outputs: the number of logits.
@@ -31,4 +32,4 @@ def resnet18(
         >>> net.apply(params, jnp.ones((1, 8, 8, 3))).shape
         (1, 7)
     """
-    return resnet((2, 2, 2, 2), outputs, norm, width, activation, conv_bias=norm is None)
+    return resnet((2, 2, 2, 2), outputs, norm, width, activation, conv_bias=norm is None, padding=1)

@@ -5,6 +5,7 @@ from onebasin.store.errors import CheckpointError, DamageWarning, StoreError
 from onebasin.store.posteriors import load, save
 from onebasin.store.run import Run
 from onebasin.store.stream import StoredStream
+from onebasin.store.torch_layout import TorchTensor, open_torch, torch_mapping
 from onebasin.store.transaction import Transaction
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "Run",
     "StoreError",
     "StoredStream",
+    "TorchTensor",
     "Transaction",
     "load",
     "load_params",
+    "open_torch",
     "save",
     "save_params",
+    "torch_mapping",
 ]

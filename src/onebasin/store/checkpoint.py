@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from onebasin.posterior import Draws
 from onebasin.posterior.trees import is_float
 from onebasin.store.errors import CheckpointError, StoreError
-from onebasin.store.leaves import is_key, named
+from onebasin.store.leaves import is_key, named, widened
 from onebasin.store.tensors import NAMES, replacing, write_tensors
 
 FORMAT = "onebasin-params"
 VERSION = 1
 FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
-SHORT = (np.dtype(np.float16), np.dtype(jnp.bfloat16))
 
 
 def save_params(path: str | os.PathLike[str], params: Any) -> None:
@@ -90,7 +88,7 @@ def load_params(path: str | os.PathLike[str], like: Any) -> Any:
         types = {name: part.get_dtype() for name, part in parts.items()}
         lead = _check_shapes(path, shapes, {name: np.shape(x) for name, x in expected.items()})
         _check_types(path, types, expected)
-        leaves = [_widened(file.get_tensor(key)) for key in keys.values()]
+        leaves = [widened(file.get_tensor(key)) for key in keys.values()]
     tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
     return Draws(tree) if lead else tree
 
@@ -211,7 +209,3 @@ def _check_types(path: Path, types: dict[str, str], expected: dict[str, Any]) ->
                 f"the file {path} has the tensor {name!r} of type {kind}, expected {wanted}: "
                 "convert it."
             )
-
-
-def _widened(array: np.ndarray) -> jax.Array:
-    return jnp.asarray(array.astype(np.float32) if array.dtype in SHORT else array)

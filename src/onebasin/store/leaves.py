@@ -15,6 +15,7 @@ from onebasin.store.errors import StoreError
 from onebasin.store.tensors import NAMES
 
 KEYS = "keys"
+SHORT = (np.dtype(np.float16), np.dtype(jnp.bfloat16))
 
 
 def is_key(leaf: Any) -> bool:
@@ -129,6 +130,11 @@ def nested(leaves: Mapping[str, Any]) -> Any:
             node = node.setdefault(folder, {})
         node[last] = leaf
     return tree
+
+
+def widened(array: np.ndarray) -> jax.Array:
+    """An array as parameters have it: half precision becomes float32. The memory is its own."""
+    return jnp.array(array.astype(np.float32) if array.dtype in SHORT else array)
 
 
 def _matched(leaves: Mapping[str, Any], like: Any, where: str) -> dict[str, Any]:

@@ -1,0 +1,267 @@
+"""Checkpoints in torch layout: other names, and other orders of the axes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.posterior import Draws
+from onebasin.store.errors import CheckpointError, StoreError
+from onebasin.store.leaves import arranged, named, widened
+from onebasin.store.tensors import map_tensors
+
+# Where the axes of a torch tensor go: (out, in) to (in, out), (O, I, H, W) to (H, W, I, O).
+LAYOUTS: dict[str, tuple[int, ...] | None] = {
+    "linear": (1, 0),
+    "conv": (2, 3, 1, 0),
+    "same": None,
+}
+BY_AXES = {2: "linear", 4: "conv"}
+IGNORED = "num_batches_tracked"
+PREFIXES = ("module.", "model.", "net.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchTensor:
+    """Where a leaf lies in a torch checkpoint.
+
+    Args:
+        names: Its name, or several of which a file has one.
+        layout: "linear" (out, in), "conv" (out, in, height, width), or "same" as ours.
+    """
+
+    names: str | tuple[str, ...]
+    layout: str
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(
+                f"got layout={self.layout!r}, expected one of {', '.join(map(repr, LAYOUTS))}"
+            )
+        if isinstance(self.names, str):
+            object.__setattr__(self, "names", (self.names,))
+
+
+TorchMapping = Mapping[str, TorchTensor | str]
+
+
+def torch_mapping(net: str) -> dict[str, TorchTensor]:
+    """The names that torch users give the tensors of one of our networks.
+
+    Args:
+        net: "optunet" or "resnet18", for `nets.optunet` and `nets.resnet18`: ResNet-18 as
+            torchvision and TorchUncertainty write it, with the statistics of its normalisations.
+
+    Returns:
+        Where each leaf lies; change entries where a file has other names.
+
+    Example:
+        >>> from onebasin.store import torch_mapping
+        >>> torch_mapping("optunet")["Dense_0/kernel"]
+        TorchTensor(names=('fc.weight', 'linear.weight'), layout='linear')
+    """
+    if net not in MAPPINGS:
+        known = ", ".join(map(repr, MAPPINGS))
+        raise CheckpointError(f"got the mapping {net!r}, expected one of {known}, or a dictionary.")
+    return dict(MAPPINGS[net])
+
+
+def open_torch(
+    path: str | os.PathLike[str],
+    mapping: str | TorchMapping,
+    like: Any,
+    *,
+    draws: slice | None = None,
+) -> Any:
+    """Reads a network, or a population, that torch users saved as safetensors.
+
+    Half precision is read as float32. Prefixes that wrappers add (`module.`, `model.`, `net.`) and
+    counts of batches are passed over.
+
+    Args:
+        path: A file with one network or with stacked networks, where every tensor has a leading
+            axis; or a folder of files with one network each, in the order of the numbers in their
+            names.
+        mapping: "optunet", "resnet18", or for each leaf of `like` its torch name, with a layout
+            (`TorchTensor`) where it is not plain: of a name alone, leaves with four axes are
+            convolutions, those with two linear.
+        like: Parameters of one network of ours, or their shapes; the values do not matter.
+        draws: Which networks of a population to read; all by default.
+
+    Returns:
+        Parameters in the structure of `like`, or `Draws` of them, each of a mode of its own.
+
+    Raises:
+        CheckpointError: If a file cannot be read, or is not of this model; it names the tensor.
+
+    Example:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from onebasin.store import open_torch
+        >>> from safetensors.numpy import save_file
+        >>> path = os.path.join(tempfile.mkdtemp(), "linear.safetensors")
+        >>> save_file({"fc.weight": np.arange(6, dtype=np.float16).reshape(2, 3)}, path)
+        >>> open_torch(path, {"kernel": "fc.weight"}, {"kernel": np.zeros((3, 2))})
+        {'kernel': Array([[0., 3.],
+               [1., 4.],
+               [2., 5.]], dtype=float32)}
+    """
+    path = Path(path)
+    try:
+        leaves = named(like, "the parameters")
+    except StoreError as error:
+        raise CheckpointError(str(error)) from None
+    where = _complete(torch_mapping(mapping) if isinstance(mapping, str) else mapping, leaves)
+    if not path.is_dir():
+        found, stacked = _network(path, where, leaves, draws)
+        tree = arranged(found, like, f"the file {path}")
+        return _population(tree) if stacked else tree
+    files = sorted(path.glob("*.safetensors"), key=_by_number)[draws or slice(None)]
+    if not files:
+        raise CheckpointError(
+            f"the folder {path} has no safetensors files{' in this range' if draws else ''}, "
+            "expected one for each network."
+        )
+    networks = [_network(file, where, leaves, None)[0] for file in files]
+    stacked_leaves = {name: jnp.stack([x[name] for x in networks]) for name in leaves}
+    return _population(arranged(stacked_leaves, like, f"the folder {path}"))
+
+
+def _complete(mapping: TorchMapping, leaves: Mapping[str, Any]) -> dict[str, TorchTensor]:
+    for name in [*leaves, *mapping]:
+        if (name in leaves) != (name in mapping):
+            which = "no entry for the leaf" if name in leaves else "an entry for"
+            but = "the model has" if name in leaves else "the model has not"
+            raise CheckpointError(
+                f"the mapping has {which} {name!r}, which {but}: name a torch tensor for each leaf."
+            )
+    return {
+        name: entry
+        if isinstance(entry, TorchTensor)
+        else TorchTensor(entry, BY_AXES.get(np.ndim(leaves[name]), "same"))
+        for name, entry in mapping.items()
+    }
+
+
+def _network(
+    path: Path, where: Mapping[str, TorchTensor], leaves: Mapping[str, Any], draws: slice | None
+) -> tuple[dict[str, jax.Array], bool]:
+    """The leaves of one file, and whether it holds stacked networks."""
+    try:
+        tensors = map_tensors(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"the file {path} cannot be read ({error.strerror or error})."
+        ) from error
+    except StoreError as error:
+        raise CheckpointError(f"{error}.") from error
+    tensors = {_bare(name): x for name, x in tensors.items() if not name.endswith(IGNORED)}
+    keys = {name: _found(path, name, entry, tensors) for name, entry in where.items()}
+    left = next((key for key in tensors if key not in keys.values()), None)
+    if left is not None:
+        raise CheckpointError(
+            f"the file {path} has a tensor {left!r}, which the mapping does not name: it is the "
+            "file of another model, or the mapping is not complete."
+        )
+    stacked = all(tensors[keys[name]].ndim == np.ndim(leaf) + 1 for name, leaf in leaves.items())
+    pick = (draws or slice(None)) if stacked else ...
+    return {
+        name: _ours(path, keys[name], tensors[keys[name]][pick], where[name].layout, leaf, stacked)
+        for name, leaf in leaves.items()
+    }, stacked
+
+
+def _bare(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _found(path: Path, name: str, entry: TorchTensor, tensors: Mapping[str, np.ndarray]) -> str:
+    found = [key for key in entry.names if key in tensors]
+    if len(found) != 1:
+        wanted = " or ".join(map(repr, entry.names))
+        raise CheckpointError(
+            f"the file {path} has {'several tensors' if found else 'no tensor'} {wanted} for the "
+            f"leaf {name!r}; it has {', '.join(list(tensors)[:6])}, ...: name the right one in "
+            "the mapping."
+        )
+    return found[0]
+
+
+def _ours(
+    path: Path, key: str, tensor: np.ndarray, layout: str, leaf: Any, stacked: bool
+) -> jax.Array:
+    axes = LAYOUTS[layout]
+    if axes is not None and len(axes) == tensor.ndim - stacked:
+        tensor = tensor.transpose((0, *(axis + 1 for axis in axes)) if stacked else axes)
+    if tensor.shape[int(stacked) :] != np.shape(leaf):
+        raise CheckpointError(
+            f"the file {path} has the tensor {key!r} of shape {tensor.shape} in our layout, and "
+            f"the model expects {np.shape(leaf)}: it is the file of another model."
+        )
+    return widened(tensor)
+
+
+def _population(tree: Any) -> Draws:
+    count = len(jax.tree.leaves(tree)[0])
+    return Draws(tree, jnp.arange(count, dtype=jnp.int32))
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """The parts of a name, so that network 10 comes after network 9."""
+    return [(int(part or 0), rest) for part, rest in re.findall(r"(\d*)(\D*)", path.name)]
+
+
+def _resnet18() -> dict[str, TorchTensor]:
+    mapping = {
+        "params/conv/kernel": TorchTensor("conv1.weight", "conv"),
+        "params/head/kernel": TorchTensor(("fc.weight", "linear.weight"), "linear"),
+        "params/head/bias": TorchTensor(("fc.bias", "linear.bias"), "same"),
+        **_batch_norm("norm", ("bn1",)),
+    }
+    for stage in range(1, 5):
+        for block in range(1, 3):
+            ours, theirs = f"stage{stage}_block{block}", f"layer{stage}.{block - 1}"
+            for part in (1, 2):
+                kernel = TorchTensor(f"{theirs}.conv{part}.weight", "conv")
+                mapping[f"params/{ours}/conv{part}/kernel"] = kernel
+                mapping |= _batch_norm(f"{ours}/norm{part}", (f"{theirs}.bn{part}",))
+            if stage > 1 and block == 1:
+                skips = (f"{theirs}.downsample", f"{theirs}.shortcut")
+                kernel = TorchTensor(tuple(f"{skip}.0.weight" for skip in skips), "conv")
+                mapping[f"params/{ours}/conv_skip/kernel"] = kernel
+                mapping |= _batch_norm(f"{ours}/norm_skip", [f"{skip}.1" for skip in skips])
+    return mapping
+
+
+def _batch_norm(ours: str, theirs: Sequence[str]) -> dict[str, TorchTensor]:
+    parts = {
+        f"params/{ours}/scale": "weight",
+        f"params/{ours}/bias": "bias",
+        f"batch_stats/{ours}/mean": "running_mean",
+        f"batch_stats/{ours}/var": "running_var",
+    }
+    return {
+        leaf: TorchTensor(tuple(f"{name}.{part}" for name in theirs), "same")
+        for leaf, part in parts.items()
+    }
+
+
+MAPPINGS = {
+    "optunet": {
+        "Conv_0/kernel": TorchTensor("conv1.weight", "conv"),
+        "Conv_1/kernel": TorchTensor("conv2.weight", "conv"),
+        "Dense_0/kernel": TorchTensor(("fc.weight", "linear.weight"), "linear"),
+        "Dense_0/bias": TorchTensor(("fc.bias", "linear.bias"), "same"),
+    },
+    "resnet18": _resnet18(),
+}
