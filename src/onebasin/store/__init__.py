@@ -1,6 +1,7 @@
 """Networks, posteriors and runs as files."""
 
 from onebasin.store.checkpoint import load_params, save_params
+from onebasin.store.datatree import to_datatree
 from onebasin.store.errors import CheckpointError, DamageWarning, StoreError
 from onebasin.store.posteriors import load, save
 from onebasin.store.run import Run
@@ -21,5 +22,6 @@ __all__ = [
     "open_torch",
     "save",
     "save_params",
+    "to_datatree",
     "torch_mapping",
 ]

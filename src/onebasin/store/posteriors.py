@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ import jax.numpy as jnp
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.errors import StoreError
 from onebasin.store.leaves import arranged, decode, encode, key_names, named, nested
+from onebasin.store.manifest import plain
 from onebasin.store.tensors import map_tensors, read_header, replacing, write_tensors
 
 FORMAT = "onebasin-posterior"
@@ -26,7 +29,7 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
     Args:
         path: The file. Its folder must exist.
         posterior: `Draws` with all that is known of each, a `Gaussian` with its low-rank part, or a
-            `Mixture`.
+            `Mixture`. What is known of the run that made it is kept as JSON has it.
 
     Raises:
         StoreError: If it is none of these, or the file cannot be written.
@@ -47,10 +50,12 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
             f"got {form}, expected one of {', '.join(FORMS)}: parameters of one network are "
             "written by save_params."
         )
+    metadata = {"format": FORMAT, "version": VERSION, "form": form}
+    if posterior.info is not None:
+        metadata["info"] = json.dumps(plain(posterior.info, "info"))
     arrays, keys = encode(named(posterior, "the parts of the posterior"), f"the file {path}")
     try:
         with replacing(path) as file:
-            metadata = {"format": FORMAT, "version": VERSION, "form": form}
             write_tensors(file, arrays, {**metadata, **keys})
     except OSError as error:
         raise StoreError(
@@ -91,14 +96,8 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Draws | Gaussian | M
         )
     keys = key_names(said)
     leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
-    where = f"the file {path}"
-    if form == "Draws":
-        return draws_of(leaves, like, where)
-    if form == "Gaussian":
-        return _gaussian(leaves, like, where)
-    numbers = sorted({int(name.split("/")[1]) for name in leaves if name.startswith("components/")})
-    parts = [_gaussian(_inside(leaves, f"components/{k}"), like, where) for k in numbers]
-    return Mixture(parts, leaves["weights"])
+    found = _form(form, leaves, like, f"the file {path}")
+    return dataclasses.replace(found, info=json.loads(said.get("info", "null")))
 
 
 def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
@@ -120,6 +119,18 @@ def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
         )
     rest = (_part(leaves, name, None, where) for name in ("mode", "log_density", "statistics"))
     return Draws(params, *rest)
+
+
+def _form(
+    form: str, leaves: Mapping[str, Any], like: Any, where: str
+) -> Draws | Gaussian | Mixture:
+    if form == "Draws":
+        return draws_of(leaves, like, where)
+    if form == "Gaussian":
+        return _gaussian(leaves, like, where)
+    numbers = {int(name.split("/")[1]) for name in leaves if name.startswith("components/")}
+    parts = [_gaussian(_inside(leaves, f"components/{k}"), like, where) for k in sorted(numbers)]
+    return Mixture(parts, leaves["weights"])
 
 
 def _gaussian(leaves: Mapping[str, Any], like: Any, where: str) -> Gaussian:

@@ -8,13 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onebasin.posterior import Draws
 from onebasin.store import opening
 from onebasin.store.damage import fault, faults, sentence
+from onebasin.store.datatree import to_datatree
 from onebasin.store.errors import DamageWarning, StoreError
 from onebasin.store.leaves import decode, key_names, nested, restore
 from onebasin.store.lock import Lock
@@ -24,6 +25,9 @@ from onebasin.store.posteriors import draws_of
 from onebasin.store.stream import StoredStream
 from onebasin.store.tensors import parse, read_header
 from onebasin.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    import xarray
 
 
 class Run:
@@ -274,6 +278,14 @@ class Run:
         stream = self.stream(name)
         leaves = {path: stream.leaf(path) for path in stream.paths}
         return draws_of(leaves, like, f"the stream {name!r} in {self.path}")
+
+    def to_datatree(self, name: str = "draws") -> xarray.DataTree:
+        """A stream of `Draws` as ArviZ reads it; see `to_datatree`.
+
+        Args:
+            name: The stream.
+        """
+        return to_datatree(self.draws(name))
 
     def check(self) -> None:
         """Reads every file and compares it with its hash.
