@@ -7,7 +7,7 @@ one place only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,12 +21,15 @@ _CALLS = {
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
     "checkpoint": "jaxpr",
     "remat": "jaxpr",
     "remat2": "jaxpr",
+}
+# Those that bring derivatives of their own, which an inlined body would lose.
+_CUSTOM = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
 
 
@@ -66,22 +69,36 @@ class Program:
     equations: list[Equation]
 
 
-def trace(fun: Callable[..., Any], *args: Any) -> Program:
-    """The program of `fun` on arrays or shapes."""
-    return flatten(jax.make_jaxpr(fun)(*args))
+def trace(fun: Callable[..., Any], *args: Any, custom: bool = True) -> Program:
+    """The program of `fun` on arrays or shapes.
+
+    Args:
+        fun: The function.
+        *args: Its arguments.
+        custom: Whether functions with derivatives of their own are inlined too; where the program
+            is to be differentiated they must not be.
+    """
+    return flatten(jax.make_jaxpr(fun)(*args), custom=custom)
 
 
-def flatten(closed: core.ClosedJaxpr, live: Sequence[bool] | None = None) -> Program:
+def flatten(
+    closed: core.ClosedJaxpr, live: Sequence[bool] | None = None, *, custom: bool = True
+) -> Program:
     """Inlines the calls of a jaxpr and drops what its live outputs do not need."""
     inputs = [Variable(var.aval) for var in closed.jaxpr.invars]
     equations: list[Equation] = []
-    outputs = _inline(closed.jaxpr, closed.consts, inputs, equations)
+    calls = _CALLS | _CUSTOM if custom else _CALLS
+    outputs = _inline(closed.jaxpr, closed.consts, inputs, equations, calls)
     wanted = outputs if live is None else [v for v, keep in zip(outputs, live, strict=True) if keep]
     return Program(inputs, outputs, _live_equations(equations, wanted))
 
 
 def _inline(
-    jaxpr: core.Jaxpr, consts: Sequence[Any], inputs: list[Variable], equations: list[Equation]
+    jaxpr: core.Jaxpr,
+    consts: Sequence[Any],
+    inputs: list[Variable],
+    equations: list[Equation],
+    calls: Mapping[str, str],
 ) -> list[Variable]:
     names: dict[core.Var, Variable] = dict(zip(jaxpr.invars, inputs, strict=True))
     for var, const in zip(jaxpr.constvars, consts, strict=True):
@@ -94,9 +111,9 @@ def _inline(
 
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
-        inner = _called(eqn)
+        inner = _called(eqn, calls)
         if inner is not None:
-            results = _inline(inner.jaxpr, inner.consts, operands, equations)
+            results = _inline(inner.jaxpr, inner.consts, operands, equations, calls)
         else:
             results = [Variable(var.aval) for var in eqn.outvars]
             live = [True] * len(results)
@@ -105,8 +122,8 @@ def _inline(
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _called(eqn: core.JaxprEqn) -> core.ClosedJaxpr | None:
-    key = _CALLS.get(eqn.primitive.name)
+def _called(eqn: core.JaxprEqn, calls: Mapping[str, str]) -> core.ClosedJaxpr | None:
+    key = calls.get(eqn.primitive.name)
     inner = eqn.params.get(key) if key else None
     if isinstance(inner, core.Jaxpr) and not hasattr(inner, "jaxpr") and not inner.constvars:
         inner = core.ClosedJaxpr(inner, [])
@@ -161,15 +178,32 @@ def scan_counts(equation: Equation) -> tuple[int, int]:
     return len(list(consts)), len(list(carried))
 
 
-def evaluate(program: Program, arguments: Sequence[Any], watch: Sequence[Variable]) -> list[Any]:
-    """Runs a program and returns the values of the watched variables (outputs among them)."""
+def evaluate(
+    program: Program,
+    arguments: Sequence[Any],
+    watch: Sequence[Variable],
+    hooks: Mapping[int, Callable[[list[Any], Any], Any]] | None = None,
+) -> list[Any]:
+    """Runs a program and returns the values of the watched variables (outputs among them).
+
+    Args:
+        program: The program.
+        arguments: Its inputs.
+        watch: What to return.
+        hooks: By the id of an equation, what takes its operands and its result and gives the result
+            that the rest of the program sees.
+    """
     values: dict[int, Any] = dict(zip(map(id, program.inputs), arguments, strict=True))
 
     def read(variable: Variable) -> Any:
         return variable.constant if variable.constant is not None else values[id(variable)]
 
     for equation in program.equations:
-        results = equation.primitive.bind(*map(read, equation.inputs), **equation.params)
+        operands = [read(variable) for variable in equation.inputs]
+        params = equation.primitive.get_bind_params(equation.params)
+        results = equation.primitive.bind(*operands, **params)
+        if hooks and id(equation) in hooks:
+            results = hooks[id(equation)](operands, results)
         if not equation.primitive.multiple_results:
             results = [results]
         values.update(zip(map(id, equation.outputs), results, strict=True))
