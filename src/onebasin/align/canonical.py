@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -17,7 +16,7 @@ from onebasin.align.touches import Box, boxes_of
 from onebasin.align.unit_norm import Anchor, anchors, unit_norm
 from onebasin.symmetry import Element, Symmetry, SymmetryError
 from onebasin.symmetry.elements import compose
-from onebasin.symmetry.host import from_host, on_host, to_host
+from onebasin.symmetry.host import each, from_host, on_host, to_host
 
 Scaling = Literal["min-mass", "unit-norm"]
 Order = Literal["max", "mean", "median", "first"]
@@ -127,13 +126,8 @@ def canonicalize(
         [[4. 4. 3.]]
     """
     element, _ = canonical_element(symmetry, params, scaling, order, biases=biases, signs=signs)
-    leaves, structure, stacked = _flatten(symmetry, params)
-    if not stacked:
-        return symmetry.act(element, params)
-    if not on_host(leaves):
-        return symmetry.act_many(element, params)
-    act = each(functools.partial(symmetry.act_on_leaves, xp=np), np)
-    return jax.tree.unflatten(structure, from_host(act(to_host(element), to_host(leaves))))
+    _, _, stacked = _flatten(symmetry, params)
+    return symmetry.act_many(element, params) if stacked else symmetry.act(element, params)
 
 
 def canonical_element(
@@ -217,9 +211,7 @@ class Recipe:
     def _scales(self, leaves: list[Any], xp: Any) -> tuple[dict[str, Any], CanonicalReport]:
         boxes, count = self.boxes, len(leaves[0])
         weights = {i: masses.measure(box, leaves, xp) for i, box in enumerate(boxes)}
-        dtype = functools.reduce(
-            np.promote_types, (mass.entries.dtype for mass in weights.values()), np.float32
-        )
+        dtype = np.result_type(np.float32, *(mass.entries.dtype for mass in weights.values()))
         start = {
             name: xp.zeros((count, *scales.shape), dtype)
             for name, scales in self.symmetry.identity(np).log_scales.items()
@@ -287,19 +279,6 @@ def _recipe(
         flips=anchors(symmetry, boxes, "signs", biases=False) if signs else None,
         unbounded=tuple(dict.fromkeys(symmetry.leaves[boxes[i].leaf].path for i in sorted(lost))),
     )
-
-
-def each(function: Callable[..., Any], xp: Any) -> Callable[..., Any]:
-    """A function of one draw, for stacked ones."""
-    if xp is not np:
-        return jax.vmap(function)
-
-    def mapped(*trees: Any) -> Any:
-        count = len(jax.tree.leaves(trees)[0])
-        done = [function(*jax.tree.map(lambda x, i=i: x[i], trees)) for i in range(count)]
-        return jax.tree.map(lambda *parts: np.stack(parts), *done)
-
-    return mapped
 
 
 def _flatten(symmetry: Symmetry, params: Any) -> tuple[list[Any], Any, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,31 @@ class State:
         state = cls.identity(symmetry)
         state.permutations = {k: rng.permuted(v, axis=-1) for k, v in state.permutations.items()}
         return state
+
+    @classmethod
+    def stack(cls, states: Sequence[State]) -> State:
+        """The states of many draws as one, with the axis of the draws in front."""
+        return cls(
+            {k: np.stack([s.permutations[k] for s in states]) for k in states[0].permutations},
+            {k: np.stack([s.signs[k] for s in states]) for k in states[0].signs},
+        )
+
+    def of(self, draw: int) -> State:
+        """The state of one draw out of stacked ones."""
+        return State(
+            {k: v[draw] for k, v in self.permutations.items()},
+            {k: v[draw] for k, v in self.signs.items()},
+        )
+
+    def differences(self, other: State) -> int:
+        """How many draws two stacked states differ in."""
+        pairs = [
+            (x[name], y[name])
+            for x, y in ((self.permutations, other.permutations), (self.signs, other.signs))
+            for name in x
+        ]
+        odd = [(a != b).reshape(len(a), -1).any(axis=1) for a, b in pairs]
+        return int(np.logical_or.reduce(odd).sum()) if odd else 0
 
     def copy(self) -> State:
         return State(

@@ -84,7 +84,10 @@ def log_volume(symmetry: Symmetry, g: Element, params: Any) -> jax.Array:
 
 def _draws(symmetry: Symmetry, g: Element, draws: Draws) -> Draws:
     axis = 0 if _is_stacked(symmetry, g, len(draws)) else None
-    params = jax.vmap(symmetry.act, (axis, 0))(g, draws.params)
+    if axis is None:
+        params = jax.vmap(symmetry.act, (None, 0))(g, draws.params)
+    else:
+        params = symmetry.act_many(g, draws.params)
     log_density = draws.log_density
     if log_density is not None:
         volume = functools.partial(log_volume, symmetry, params=draws[0])

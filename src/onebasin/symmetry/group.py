@@ -17,7 +17,7 @@ import numpy as np
 from onebasin.symmetry import elements, table
 from onebasin.symmetry.elements import Block, Element, Weighting
 from onebasin.symmetry.errors import SymmetryError
-from onebasin.symmetry.host import from_host, on_host, to_host
+from onebasin.symmetry.host import each, from_host, on_host, to_host
 
 KINDS = ("permutation", "scaling", "sign")
 
@@ -137,7 +137,7 @@ class Symmetry:
             raise ValueError(f"kinds are a collection of {', '.join(KINDS)}; got {kinds!r}")
         count = sum(math.prod(self._shape(f)) * (1 + f.scalings + f.signs) for f in self.factors)
         # One draw for all, of a length that groups share, so that little is compiled.
-        noise = jax.random.normal(key, (1 << max(count, 1).bit_length(),))
+        noise: Any = jax.random.normal(key, (1 << max(count, 1).bit_length(),))
         xp: Any = jnp
         if on_host(noise):
             xp, noise = np, np.asarray(noise)
@@ -202,9 +202,16 @@ class Symmetry:
         return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
 
     def act_many(self, elements: Element, stacked: Any) -> Any:
-        """Moves stacked parameters, one element per draw, compiled."""
-        leaves, structure = jax.tree.flatten(stacked)
-        return jax.tree.unflatten(structure, self._act_many(elements, leaves))
+        """Moves stacked parameters, one element per draw."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stacked)
+        _, structure = self.flatten(shapes)
+        leaves = jax.tree.leaves(stacked)
+        if on_host(elements, leaves):
+            act = each(functools.partial(self.act_on_leaves, xp=np), np)
+            moved = from_host(act(to_host(elements), to_host(leaves)))
+        else:
+            moved = self._act_many(elements, leaves)
+        return jax.tree.unflatten(structure, moved)
 
     @functools.cached_property
     def _act_many(self) -> Any:

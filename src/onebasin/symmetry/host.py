@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,3 +33,21 @@ def to_host(tree: Any) -> Any:
 def from_host(tree: Any) -> Any:
     """The leaves as JAX arrays."""
     return jax.tree.map(jnp.asarray, tree)
+
+
+def each(function: Callable[..., Any], xp: Any) -> Callable[..., Any]:
+    """A function of one draw, for stacked ones."""
+    if xp is not np:
+        return jax.vmap(function)
+
+    def mapped(*trees: Any) -> Any:
+        count = len(jax.tree.leaves(trees)[0])
+        first = function(*jax.tree.map(lambda x: x[0], trees))
+        found = jax.tree.map(lambda x: np.empty((count, *x.shape), x.dtype), first)
+        for i in range(count):
+            one = function(*jax.tree.map(lambda x, i=i: x[i], trees)) if i else first
+            for many, part in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True):
+                many[i] = part
+        return found
+
+    return mapped

@@ -1,0 +1,228 @@
+"""Many draws without their scalings, and rounds in which each is matched on its own."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.align import channels
+from onebasin.align.activations import DataCost, DataObjective
+from onebasin.align.assignment import Assignment
+from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
+from onebasin.align.descent import descend
+from onebasin.align.gauge import scaling_elements
+from onebasin.align.matching import COSTS, DATA_COSTS
+from onebasin.align.pairing import Pairing
+from onebasin.align.search import search
+from onebasin.align.state import State
+from onebasin.align.task import leaves_of
+from onebasin.posterior import Draws, Gaussian, Mixture, push_forward
+from onebasin.symmetry import Element, Symmetry
+from onebasin.symmetry.elements import compose
+from onebasin.symmetry.host import each, from_host, to_host
+
+Progress = Callable[[Iterable[Any], str, int], Iterable[Any]]
+
+
+@dataclasses.dataclass(eq=False)
+class Population:
+    """The draws after scalings are gone.
+
+    Attributes:
+        symmetry: The group.
+        cost: The name of the cost.
+        original: The draws as they came, `Draws` or a `Mixture`.
+        gauges: The elements that took the scalings away, stacked.
+        means: Stacked parameters without scalings, leaf by leaf.
+        stds: Their standard deviations, where the cost compares Gaussians.
+        structure: The tree that the leaves come from.
+        data: The cost on the networks at work, where it is one.
+    """
+
+    symmetry: Symmetry
+    cost: str
+    original: Any
+    gauges: Element
+    means: list[np.ndarray]
+    stds: list[np.ndarray] | None
+    structure: Any
+    data: DataCost | None
+
+    @classmethod
+    def of(
+        cls,
+        symmetry: Symmetry,
+        draws: Any,
+        cost: str,
+        apply_fn: Callable[[Any, Any], Any] | None,
+        inputs: Any,
+        scaling: str | None,
+        batch_size: int,
+    ) -> Population:
+        """Checks the draws and takes their scalings away."""
+        check_choice("cost", cost, COSTS)
+        check_data(cost, apply_fn, inputs, DATA_COSTS)
+        if isinstance(draws, Mixture):
+            means = _stack([c.mean for c in draws.components])
+            spread = _stack([c.std for c in draws.components])
+        else:
+            draws = draws if isinstance(draws, Draws) else Draws(draws)
+            means, spread = draws.params, None
+            if cost in channels.GAUSSIAN_COSTS:
+                raise ValueError(
+                    f"cost {cost!r} compares distributions and draws are points: pass a Mixture "
+                    "of Gaussians, or use cost='weights'"
+                )
+        if len(jax.tree.leaves(means)[0]) == 0:
+            raise ValueError("there are no draws to align: the population is empty")
+        check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
+        check_finite("the draws", means)
+        gauges = scaling_elements(symmetry, means, scaling)
+        free = scaling is not None and symmetry.scaling_dimension()
+        scaled = symmetry.act_many(gauges, means) if free else means
+        stds = None
+        if cost in channels.GAUSSIAN_COSTS:
+            plain = gauges._replace(signs={})
+            stds = leaves_of(symmetry.act_many(plain, spread) if free else spread)
+        data = None
+        if cost in DATA_COSTS:
+            assert apply_fn is not None
+            example = jax.tree.map(lambda x: x[0], scaled)
+            data = DataCost(symmetry, cost, apply_fn, example, inputs, batch_size)
+        structure = jax.tree.structure(scaled)
+        return cls(symmetry, cost, draws, gauges, leaves_of(scaled), stds, structure, data)
+
+    @property
+    def count(self) -> int:
+        return len(self.means[0])
+
+    def first(self) -> list[np.ndarray]:
+        """The first draw, leaf by leaf."""
+        return [leaf[0] for leaf in self.means]
+
+    def identity(self) -> State:
+        """The state, stacked, in which no draw has moved."""
+        one = State.identity(self.symmetry)
+        return State(*(_repeated(kind, self.count) for kind in (one.permutations, one.signs)))
+
+    def elements(self, states: State) -> Element:
+        """The elements that take the draws as they came to where the states put them."""
+        if not self.symmetry.factors:
+            return self.gauges
+        gauges = to_host(self.gauges)
+        scales = jax.tree.map(np.zeros_like, gauges.log_scales)
+        join = each(lambda a, b: compose(self.symmetry, a, b, np), np)
+        return from_host(join(Element(states.permutations, scales, states.signs), gauges))
+
+    def moved(self, elements: Element) -> Any:
+        """The draws as they came, moved."""
+        if isinstance(self.original, Draws):
+            return push_forward(self.symmetry, elements, self.original)
+        one_by_one = [jax.tree.map(lambda x, i=i: x[i], elements) for i in range(self.count)]
+        return push_forward(self.symmetry, one_by_one, self.original)
+
+
+class Visits:
+    """Rounds in which each draw is matched with the centre by coordinate descent.
+
+    Args:
+        population: The draws.
+        solver: The assignment solver.
+        seed: Seed of the order of visits.
+        leave_out: Whether, from the second round on, each draw is matched with the mean of the
+            others.
+    """
+
+    def __init__(self, population: Population, solver: str, seed: int, leave_out: bool):
+        self.population = population
+        self._solve = Assignment(solver, threads=1)
+        self._seed, self._leave_out = seed, leave_out
+
+    def aim(self, leaves: list[np.ndarray]) -> None:
+        """Takes a network for the centre."""
+        self._centre, self._averaged = leaves, False
+        self._spread = [leaf[0] for leaf in self.population.stds or []]
+
+    def recentre(self, states: State) -> None:
+        """Takes the mean of the moved draws for the centre."""
+        self._centre, self._averaged = self._average(self.population.means, states), True
+        if self.population.stds is not None:
+            unsigned = State(states.permutations, {})
+            self._spread = self._average(self.population.stds, unsigned)
+
+    def _average(self, stacked: list[np.ndarray], states: State) -> list[np.ndarray]:
+        total = [np.zeros(leaf.shape[1:], np.result_type(leaf, np.float32)) for leaf in stacked]
+        for i in range(self.population.count):
+            for x, y in zip(total, self._placed(stacked, states, i), strict=True):
+                x += y
+        return [x / x.dtype.type(self.population.count) for x in total]
+
+    def _placed(self, stacked: list[np.ndarray], states: State, draw: int) -> list[np.ndarray]:
+        own = states.of(draw)
+        element = Element(own.permutations, {}, own.signs)
+        leaves = [leaf[draw] for leaf in stacked]
+        return self.population.symmetry.act_on_leaves(element, leaves, np)
+
+    def round(
+        self, states: State, number: int, progress: Progress | None
+    ) -> tuple[State, np.ndarray]:
+        """Every draw brought to its optimum against the centre, from where it stands."""
+        count = self.population.count
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            ended: Iterable[Any] = pool.map(lambda i: self._visit(states, number, i), range(count))
+            if progress is not None:
+                ended = progress(ended, f"round {number + 1}", count)
+            results = list(ended)
+        found = State.stack([state for state, _ in results])
+        return found, np.array([cost for _, cost in results])
+
+    def _visit(self, states: State, number: int, draw: int) -> tuple[State, float]:
+        population = self.population
+        target, own = self._centre, [leaf[draw] for leaf in population.means]
+        if self._leave_out and self._averaged:
+            n = population.count
+            moved = self._placed(population.means, states, draw)
+            target = [(n * t - m) / max(n - 1, 1) for t, m in zip(target, moved, strict=True)]
+        if population.data is not None:
+            pair = [jax.tree.unflatten(population.structure, leaves) for leaves in (target, own)]
+            objective: Any = population.data.objective(*pair)
+            price = objective.cost
+        else:
+            if population.stds is None:
+                found = channels.weights(target, own)
+            else:
+                std = [leaf[draw] for leaf in population.stds]
+                found = channels.GAUSSIAN_COSTS[population.cost](target, self._spread, own, std)
+            objective, price = Pairing(population.symmetry, found.channels), found.cost
+        if number == 0:
+            result = search(objective, self._solve, seed=self._seed).best
+        else:
+            rng = np.random.default_rng((self._seed, number, draw))
+            result = descend(objective, states.of(draw), self._solve, rng)
+        if isinstance(objective, DataObjective):
+            objective.settle_signs(result.state)
+        return result.state, price(result.objective)
+
+
+def _stack(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+def _repeated(arrays: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    return {k: np.repeat(v[None], count, axis=0) for k, v in arrays.items()}
+
+
+def mean_of(moved: Any) -> Any:
+    """The mean of aligned draws: parameters, or for a mixture the Gaussian of mean and std."""
+    if isinstance(moved, Draws):
+        return moved.mean()
+    stacked = [(c.mean, c.std) for c in moved.components]
+    mean, std = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x), axis=0), *stacked)
+    return Gaussian(mean, std)
