@@ -41,6 +41,7 @@ from onebasin.symmetry import (
 )
 
 if TYPE_CHECKING:
+    from onebasin import data as data
     from onebasin import nets as nets
     from onebasin import store as store
     from onebasin.nets import Net as Net
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("nets", "store")
+_ROOMS = ("data", "nets", "store")
 _LAZY = {"Net": "nets"}
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "canonical_element",
     "canonicalize",
     "check_symmetry",
+    "data",
     "discover",
     "interpolate",
     "losses",

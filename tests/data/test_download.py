@@ -1,0 +1,94 @@
+"""Downloads from a server on this machine."""
+
+import dataclasses
+import functools
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data import making
+
+from onebasin.data import DataError, load
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address under which its files can be downloaded."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("ONEBASIN_DATA", raising=False)
+    return tmp_path / "cache" / "onebasin"
+
+
+def test_a_data_set_is_downloaded_once(served: tuple[Path, str], cache: Path) -> None:
+    folder, address = served
+    files = making.mnist()
+    making.write(folder, files)
+    known = making.catalogue("mnist", files, address)
+    assert len(load("mnist", catalogue=known).test[0]) == 10
+    assert {path.name for path in (cache / "mnist").iterdir()} == set(files)
+    for name in files:
+        (folder / name).unlink()
+    assert len(load("mnist", catalogue=known).test[0]) == 10
+
+
+def test_a_corrupted_download_is_not_kept(served: tuple[Path, str], cache: Path) -> None:
+    folder, address = served
+    files = making.mnist()
+    known = making.catalogue("mnist", files, address)
+    making.write(folder, {**files, "t10k-labels-idx1-ubyte.gz": b"corrupted"})
+    with pytest.raises(DataError) as caught:
+        load("mnist", catalogue=known)
+    expected = known["mnist"].forms[0].files[3].checksum
+    got = hashlib.md5(b"corrupted").hexdigest()
+    for said in ("t10k-labels-idx1-ubyte.gz", address, expected, got, "by hand"):
+        assert said in str(caught.value)
+    assert not (cache / "mnist" / "t10k-labels-idx1-ubyte.gz").exists()
+    making.write(folder, files)
+    assert len(load("mnist", catalogue=known).test[0]) == 10
+
+
+def test_what_is_not_there_is_said(served: tuple[Path, str], cache: Path) -> None:
+    _, address = served
+    known = making.catalogue("mnist", making.mnist(), address)
+    with pytest.raises(DataError, match=r"could not be downloaded .*404"):
+        load("mnist", catalogue=known)
+    nobody = making.catalogue("mnist", making.mnist(), "http://127.0.0.1:9/")
+    with pytest.raises(DataError, match=r"could not be downloaded .*127\.0\.0\.1"):
+        load("mnist", catalogue=nobody)
+
+
+def test_the_next_address_is_tried(served: tuple[Path, str], cache: Path) -> None:
+    folder, address = served
+    files = making.mnist()
+    making.write(folder, files)
+    known = making.catalogue("mnist", files, address)
+    (form,) = known["mnist"].forms
+    tried = tuple(
+        dataclasses.replace(file, urls=(f"{address}none/{file.name}", *file.urls))
+        for file in form.files
+    )
+    forms = (dataclasses.replace(form, files=tried),)
+    known["mnist"] = dataclasses.replace(known["mnist"], forms=forms)
+    assert len(load("mnist", catalogue=known).test[0]) == 10
