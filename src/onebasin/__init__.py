@@ -42,15 +42,28 @@ from onebasin.symmetry import (
 
 if TYPE_CHECKING:
     from onebasin import data as data
+    from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
+    from onebasin.evaluate import predict as predict
+    from onebasin.infer import Laplace as Laplace
+    from onebasin.infer import Normal as Normal
+    from onebasin.infer import Problem as Problem
+    from onebasin.infer import StudentT as StudentT
     from onebasin.nets import Net as Net
 
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "nets", "store")
-_LAZY = {"Net": "nets"}
+_ROOMS = ("data", "infer", "nets", "store")
+_LAZY = {
+    "Laplace": "infer",
+    "Net": "nets",
+    "Normal": "infer",
+    "Problem": "infer",
+    "StudentT": "infer",
+    "predict": "evaluate",
+}
 
 __all__ = [
     "Alignment",
@@ -61,12 +74,16 @@ __all__ = [
     "Element",
     "Factor",
     "Gaussian",
+    "Laplace",
     "ManyAlignment",
     "Mixture",
     "Net",
+    "Normal",
     "Plane",
+    "Problem",
     "Repaired",
     "Site",
+    "StudentT",
     "Symmetry",
     "SymmetryError",
     "UnknownPrimitiveWarning",
@@ -79,12 +96,14 @@ __all__ = [
     "check_symmetry",
     "data",
     "discover",
+    "infer",
     "interpolate",
     "losses",
     "marginal_loss",
     "moments",
     "nets",
     "plane",
+    "predict",
     "push_forward",
     "random_permutation",
     "repair",

@@ -1,9 +1,16 @@
 """Where posteriors come from: one problem, many methods."""
 
 from onebasin.infer.ensemble import ensemble
+from onebasin.infer.hmc import hmc
 from onebasin.infer.loop import DivergenceError
+from onebasin.infer.mclmc import mclmc
+from onebasin.infer.mean_field import mean_field
+from onebasin.infer.multi_mode import multi_mode
+from onebasin.infer.nuts import nuts
 from onebasin.infer.priors import Laplace, Normal, Prior, StudentT
 from onebasin.infer.problem import Problem
+from onebasin.infer.sghmc import sghmc
+from onebasin.infer.sgld import sgld
 from onebasin.infer.swag import swag
 
 __all__ = [
@@ -14,5 +21,12 @@ __all__ = [
     "Problem",
     "StudentT",
     "ensemble",
+    "hmc",
+    "mclmc",
+    "mean_field",
+    "multi_mode",
+    "nuts",
+    "sghmc",
+    "sgld",
     "swag",
 ]

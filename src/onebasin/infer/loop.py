@@ -1,8 +1,8 @@
 """The host loop: compiled chunks of steps, a bar, and a run on disk that survives the process.
 
 A method is one or more phases. A phase repeats a step, `step(data, state, number) -> (state,
-outputs)`, where all randomness comes from keys and the step's number: what comes out does not depend
-on where chunks begin and end. Outputs have the member of the population as their first axis.
+outputs)`, where all randomness comes from keys and the step's number: what comes out does not
+depend on where chunks begin and end. Outputs have the member of the population as first axis.
 
 Steps are frozen dataclasses: two that are equal share one compiled program.
 """
@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.infer.progress import Bar
 from onebasin.infer.problem import Problem
+from onebasin.infer.progress import Bar
 from onebasin.store import Run
 
 CHUNK_SECONDS = 2.0
 CHUNK_BYTES = 2**27
+MAX_CHUNK = 256
 Step = Callable[[Any, Any, jax.Array], tuple[Any, dict[str, Any]]]
 
 
@@ -32,14 +33,14 @@ class DivergenceError(ArithmeticError):
     """A run left the real numbers.
 
     Attributes:
+        outputs: The outputs of the steps before.
         draws: What was drawn before, or None where nothing was.
     """
 
-    draws: Any = None
-
-    def __init__(self, message: str, outputs: dict[str, Any] | None = None):
+    def __init__(self, message: str, outputs: dict[str, Any] | None = None, draws: Any = None):
         super().__init__(message)
         self.outputs = outputs
+        self.draws = draws
 
 
 class Journal:
@@ -117,9 +118,8 @@ class Journal:
         """
         shapes = jax.eval_shape(step, data, state, jnp.zeros((), jnp.int32))[1]
         size = sum(int(np.prod(s.shape)) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
-        capacity = max(1, min(length, CHUNK_BYTES // max(size, 1)))
-        if self.chunk is not None:
-            capacity = min(capacity, self.chunk)
+        # Not the length: phases of different lengths share a program.
+        capacity = max(1, min(MAX_CHUNK, CHUNK_BYTES // max(size, 1)))
         done, state = self._restored(name, state)
         parts: list[Any] = []
         count, rate = 1, None
@@ -128,18 +128,19 @@ class Journal:
                 count = min(self.chunk or count, capacity, length - done)
                 began = time.perf_counter()
                 state, buffer = _advance(step, capacity, data, state, done, count)
-                outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), buffer)
+                wanted = buffer if keep else {show: buffer[show]}
+                outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), wanted)
                 seconds = time.perf_counter() - began
                 good = _finite_steps(outputs[show])
-                if keep or good < count:
-                    outputs = jax.tree.map(lambda x, n=good: x[:n], outputs)
+                outputs = jax.tree.map(lambda x, n=good: x[:n], outputs)
+                if keep and self.run is None:
                     parts.append(outputs)
                 self._save(name, state if good == count else None, outputs, done + good, keep)
                 if good < count:
                     raise DivergenceError(
                         f"{name} left the real numbers at step {done + good + 1} of {length}: "
                         f"{show} is no longer finite",
-                        self._collected(name, parts, shapes),
+                        self._collected(name, parts, shapes) if keep else None,
                     )
                 done += count
                 bar.update(done, {show: float(np.mean(outputs[show][-1]))})
@@ -183,7 +184,7 @@ class Journal:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _advance(step: Step, capacity: int, data: Any, state: Any, start: Any, count: Any) -> Any:
-    """`count` steps from `start`; their number is dynamic, so that one program serves all chunks."""
+    """`count` steps from `start`; the number is dynamic, so that one program serves all chunks."""
     shapes = jax.eval_shape(step, data, state, start)[1]
     buffer = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
 
@@ -232,5 +233,3 @@ def modes(steps: int, members: int) -> np.ndarray:
 def summary(journal: Journal, **found: Any) -> dict[str, Any]:
     """What is known of a run, with the seconds that it took."""
     return {**found, "seconds": journal.seconds}
-
-

@@ -15,6 +15,8 @@ import numpy as np
 
 DEFAULT_BYTES = {"cpu": 2**32, "gpu": 2**35}
 SMALL_WEIGHTS = 4096
+# A step takes some times the weights, and its activations: far below the budget none is measured.
+SAFE_SHARE = 1000
 
 
 def each(fun: Callable[..., Any], group: int, *stacked: Any) -> Any:
@@ -42,10 +44,12 @@ def group_size(
     """
     platform = jax.default_backend()
     one_by_one = platform == "cpu" and weights > SMALL_WEIGHTS
-    if memory is None and (one_by_one or members == 1):
-        return 1 if one_by_one else members
-    needed = bytes_needed(fun, *arguments)
     budget = DEFAULT_BYTES.get(platform, 2**33) if memory is None else memory
+    if memory is None and (one_by_one or members == 1):
+        return 1
+    if memory is None and 4 * weights * members < budget / SAFE_SHARE:
+        return members
+    needed = bytes_needed(fun, *arguments)
     if memory is not None and needed > memory:
         raise MemoryError(
             f"one network needs {needed:,} bytes for a step and the budget is {memory:,}: raise "

@@ -4,8 +4,8 @@ The target of every method is the one density
 
     p(theta) ~ exp(-U(theta) / T),   U(theta) = -sum_n log p(y_n | x_n, theta) - log p(theta).
 
-On a minibatch of M out of N examples the sum is estimated by N / M times the sum over the batch, and
-this is the one place where that is done.
+On a minibatch of M out of N examples the sum is estimated by N / M times the sum over the batch,
+and this is the one place where that is done.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Problem:
         if self.likelihood == "categorical":
             chosen = jnp.take_along_axis(outputs, targets[..., None], axis=-1)[..., 0]
             return chosen - jax.nn.logsumexp(outputs, axis=-1)
-        log_noise = unknowns["log_noise"] if self.learns_noise else jnp.log(self.noise)
+        log_noise = unknowns["log_noise"] if self.learns_noise else jnp.log(jnp.asarray(self.noise))
         squares = ((outputs - targets) * jnp.exp(-log_noise)) ** 2
         per_output = -0.5 * (squares + np.log(2 * np.pi)) - log_noise
         return per_output.reshape(len(targets), -1).sum(axis=-1)
@@ -204,8 +204,9 @@ class Problem:
         """A Gaussian over the unknowns as one over networks; a learned noise goes into `info`."""
         if self.learns_noise:
             info = {**(info or {}), "noise": float(np.exp(np.asarray(mean["log_noise"])))}
-        parts = (mean, std, factor)
-        return Gaussian(*(p if p is None else self.params_of(p) for p in parts), info=info)
+            mean, std = self.params_of(mean), self.params_of(std)
+            factor = None if factor is None else self.params_of(factor)
+        return Gaussian(mean, std, factor, info)
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells this problem from others, for the record of a run."""

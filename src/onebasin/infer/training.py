@@ -46,7 +46,7 @@ class Epochs:
         return state, outputs
 
     def member(self, problem: Problem, state: Any, number: Any) -> tuple[Any, jax.Array]:
-        """The epochs of one member: its variables, optimiser state and key; mean loss of the last."""
+        """The epochs of one member, (variables, optimiser state, key); mean loss of the last."""
         steps = problem.num_examples // self.batch_size
 
         def epoch(i: Any, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:

@@ -1,0 +1,5 @@
+"""How good a posterior is: predictions, metrics, distances and diagnostics."""
+
+from onebasin.evaluate.predict import predict
+
+__all__ = ["predict"]

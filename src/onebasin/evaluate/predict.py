@@ -1,0 +1,102 @@
+"""What a posterior predicts: the outputs of each of its networks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.posterior import Draws, Gaussian, Mixture
+
+LINKS: dict[str, Callable[[Any], Any]] = {"softmax": jax.nn.softmax, "identity": lambda x: x}
+
+
+def predict(
+    apply_fn: Callable[[Any, Any], Any],
+    posterior: Any,
+    inputs: Any,
+    *,
+    key: jax.Array | None = None,
+    num_samples: int | None = None,
+    batch_size: int = 1000,
+    link: str = "softmax",
+) -> jax.Array:
+    """The predictions of each network of a posterior.
+
+    Args:
+        apply_fn: The model, `apply_fn(params, inputs) -> outputs`.
+        posterior: `Draws`, a `Gaussian`, a `Mixture`, or one network's parameters.
+        inputs: Inputs, leading axis the example.
+        key: Random key for drawing from a Gaussian or a mixture; `jax.random.key(0)` by default.
+        num_samples: How many networks: of `Draws` this many, evenly spread, all by default; of the
+            others 100 by default.
+        batch_size: Examples per forward pass; memory grows with it.
+        link: "softmax" for probabilities of logits, "identity" for outputs as they are.
+
+    Returns:
+        (sample, example, class) probabilities, or outputs (sample, example, ...).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> posterior = ob.Gaussian({"w": jnp.ones((3, 2))}, 0.1)
+        >>> ob.predict(lambda p, x: x @ p["w"], posterior, jnp.ones((5, 3)), num_samples=4).shape
+        (4, 5, 2)
+    """
+    if link not in LINKS:
+        raise ValueError(f"got link={link!r}, expected one of {', '.join(LINKS)}")
+    if num_samples is not None and num_samples < 1:
+        raise ValueError(f"got num_samples={num_samples}, expected at least one")
+    inputs = jax.tree.map(jnp.asarray, inputs)
+    count = len(jax.tree.leaves(inputs)[0])
+    if not count:
+        raise ValueError("there are no inputs to predict: the first axis has size 0")
+    size = min(batch_size, count)
+    if isinstance(posterior, Gaussian):
+        key = jax.random.key(0) if key is None else jax.random.clone(key)
+        keys = jax.random.split(key, num_samples or 100)
+        return _of_gaussian(apply_fn, link, size, posterior, inputs, keys)
+    if isinstance(posterior, Mixture):
+        key = jax.random.key(0) if key is None else jax.random.clone(key)
+        posterior, num_samples = posterior.sample(key, num_samples or 100), None
+    if not isinstance(posterior, Draws):
+        return _of_network(apply_fn, link, size, posterior, inputs)[None]
+    if num_samples is not None and num_samples > len(posterior):
+        raise ValueError(
+            f"got num_samples={num_samples}, and there are {len(posterior)} draws: expected at "
+            "most as many"
+        )
+    if num_samples is not None:
+        chosen = np.linspace(0, len(posterior) - 1, num_samples).round().astype(int)
+        posterior = posterior[chosen]
+    return _of_draws(apply_fn, link, size, posterior.params, inputs)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _of_network(apply_fn: Any, link: str, size: int, params: Any, inputs: Any) -> jax.Array:
+    """One network on all inputs, `size` of them at a time."""
+    count = jax.tree.leaves(inputs)[0].shape[0]
+    whole = count // size
+    head = jax.tree.map(lambda x: x[: whole * size].reshape(whole, size, *x.shape[1:]), inputs)
+    outputs = jax.lax.map(lambda batch: LINKS[link](apply_fn(params, batch)), head)
+    outputs = outputs.reshape(whole * size, *outputs.shape[2:])
+    if whole * size == count:
+        return outputs
+    rest = LINKS[link](apply_fn(params, jax.tree.map(lambda x: x[whole * size :], inputs)))
+    return jnp.concatenate([outputs, rest])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _of_draws(apply_fn: Any, link: str, size: int, stacked: Any, inputs: Any) -> jax.Array:
+    return jax.lax.map(lambda p: _of_network(apply_fn, link, size, p, inputs), stacked)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _of_gaussian(
+    apply_fn: Any, link: str, size: int, q: Gaussian, inputs: Any, keys: jax.Array
+) -> jax.Array:
+    return jax.lax.map(lambda k: _of_network(apply_fn, link, size, q.draw(k), inputs), keys)

@@ -1,0 +1,170 @@
+"""What the stochastic-gradient samplers share: minibatches, step sizes and cycles.
+
+Batches are drawn with replacement, so that every gradient estimates that of all data without bias.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.infer import chains
+from onebasin.infer.loop import Journal
+from onebasin.infer.population import each, group_size
+from onebasin.infer.problem import Problem
+from onebasin.infer.training import checked_batch
+from onebasin.infer.vectors import from_vector
+from onebasin.posterior import Draws
+
+BATCH_SIZE = 500
+# Below this a gradient on all data costs little more, and its noise is gone.
+SMALL_DATA = 2000
+EXPLORING = 0.8
+# update(gradient, state, step size, noise, friction) -> state; the state begins with the position.
+Update = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stochastic:
+    """`thin` minibatch steps of every chain."""
+
+    update: Update
+    batch_size: int
+    thin: int
+    cycle: int | None = None
+    group: int = 1
+
+    def __call__(self, data: Any, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
+        return each(lambda own: self.member(data, own, number), self.group, state)
+
+    def member(self, data: Any, member: Any, number: Any) -> tuple[Any, dict[str, Any]]:
+        """The steps of one chain."""
+        problem, step_size, friction = data
+        state, key = member
+        like = chains.shapes(problem)
+        own = jax.random.fold_in(key, number)
+
+        def gradient(position: jax.Array, rows: jax.Array) -> jax.Array:
+            batch = None if self.batch_size == problem.num_examples else problem.take(rows)
+            return jax.grad(lambda x: -problem.log_density(from_vector(x, like), batch))(position)
+
+        def step(i: Any, state: Any) -> Any:
+            for_rows, for_noise = jax.random.split(jax.random.fold_in(own, i))
+            rows = jax.random.randint(for_rows, (self.batch_size,), 0, problem.num_examples)
+            noise = jax.random.normal(for_noise, state[0].shape, state[0].dtype)
+            size, warmth = self.schedule(step_size, number, i)
+            return self.update(gradient(state[0], rows), state, size, warmth * noise, friction)
+
+        state = jax.lax.fori_loop(0, self.thin, step, state)
+        unknowns = from_vector(state[0], like)
+        return (state, key), {
+            "unknowns": unknowns,
+            "log_density": problem.log_density(unknowns),
+        }
+
+    def schedule(self, step_size: jax.Array, number: Any, i: Any) -> tuple[Any, Any]:
+        """Step size and share of the noise (none while a cycle explores)."""
+        if self.cycle is None:
+            return step_size, 1.0
+        period = self.cycle * self.thin
+        progress = ((number * self.thin + i) % period) / period
+        return step_size * (jnp.cos(np.pi * progress) + 1) / 2, jnp.where(
+            progress < EXPLORING, 0.0, 1.0
+        )
+
+
+def run_stochastic(
+    journal: Journal,
+    key: jax.Array,
+    problem: Problem,
+    update: Update,
+    widen: Callable[[jax.Array], Any],
+    default_step: Callable[[float, float], float],
+    *,
+    friction: float,
+    num_chains: int,
+    num_samples: int,
+    num_warmup: int,
+    thin: int,
+    step_size: float | None,
+    batch_size: int | None,
+    num_cycles: int | None,
+    init: Any,
+    memory: int | None,
+) -> Draws:
+    """Start, warm-up and sampling of an update rule.
+
+    Args:
+        journal: Where phases run.
+        key: Random key.
+        problem: The target.
+        update: The rule, update(gradient, state, step size, noise, friction) -> state.
+        widen: The state of stacked positions; the position comes first.
+        default_step: The step size from the largest curvature and N / M.
+        friction: Passed on to the rule.
+        num_chains: How many chains.
+        num_samples: Kept draws per chain.
+        num_warmup: Draws before that are thrown away.
+        thin: Steps from one draw to the next.
+        step_size: The rule's step size; None for the default.
+        batch_size: Examples per step; None for 500, or all of up to 2,000.
+        num_cycles: Cosine cycles; None for a constant step.
+        init: Where chains start.
+        memory: Budget in bytes of one step.
+    """
+    chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, thin=thin)
+    small = problem.num_examples <= SMALL_DATA
+    batch_size = checked_batch(problem, batch_size, SMALL_DATA if small else BATCH_SIZE)
+    cycle = None
+    if num_cycles is not None:
+        if num_cycles < 1 or num_samples % num_cycles:
+            raise ValueError(
+                f"got num_cycles={num_cycles} and num_samples={num_samples}: expected a number of "
+                "samples that the cycles share evenly"
+            )
+        cycle = round(num_samples // num_cycles / (1 - EXPLORING))
+        num_warmup = 0
+    for_init, for_curvature, for_warmup, for_sampling = jax.random.split(key, 4)
+    positions = chains.start(journal, for_init, problem, num_chains, init, memory)
+    if step_size is None:
+        largest = chains.curvature(problem, positions, for_curvature)
+        step_size = default_step(largest, problem.scale(batch_size))
+    data = (problem, jnp.asarray(step_size, positions.dtype), friction)
+    states = widen(positions)
+    step = Stochastic(update, batch_size, thin, cycle)
+    group = group_size(
+        lambda d, s, n: step.member(d, (s, jax.random.key(0)), n),
+        num_chains,
+        memory,
+        data,
+        jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), states),
+        jax.ShapeDtypeStruct((), jnp.int32),
+        weights=positions.shape[1],
+    )
+    step = dataclasses.replace(step, group=group)
+    if num_warmup:
+        state = (states, jax.random.split(for_warmup, num_chains))
+        (states, _), _ = journal.phase(
+            "warm-up", step, data, state, num_warmup, show="log_density", keep=False
+        )
+    length = num_samples if cycle is None else cycle * (num_cycles or 1)
+    draws = chains.sample(
+        journal,
+        problem,
+        step,
+        data,
+        (states, jax.random.split(for_sampling, num_chains)),
+        length,
+        step_size,
+        batch_size=batch_size,
+        thin=thin,
+    )
+    if cycle is None:
+        return draws
+    within = np.arange(len(draws)) % length % cycle
+    return draws[within >= cycle - num_samples // (num_cycles or 1)]
