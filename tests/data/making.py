@@ -1,14 +1,18 @@
 """Tiny data sets in the original formats, and catalogues with their checksums."""
 
+import contextlib
 import dataclasses
 import functools
 import gzip
 import hashlib
+import http.server
 import io
 import pickle
 import pickletools
 import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +102,26 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def catalogue(name: str, files: dict[str, bytes], address: str = "") -> dict[str, Source]:
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address under which the files of a folder can be downloaded."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def catalogue(
+    name: str, files: dict[str, bytes], address: str = "", splits: str = ""
+) -> dict[str, Source]:
     """The catalogue with checksums (and addresses) of other files for one data set."""
 
     def file(old: File) -> File:
@@ -118,6 +141,8 @@ def catalogue(name: str, files: dict[str, bytes], address: str = "") -> dict[str
                 if member.rpartition("/")[2] in files
             }
             read = functools.partial(read, members=md5s)
+        if isinstance(read, functools.partial) and "splits_sha256" in read.keywords and splits:
+            read = functools.partial(read, splits_sha256=splits)
         return dataclasses.replace(old, files=tuple(map(file, old.files)), read=read)
 
     source = CATALOGUE[name]

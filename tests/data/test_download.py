@@ -1,13 +1,9 @@
 """Downloads from a server on this machine."""
 
 import dataclasses
-import functools
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from data import making
@@ -15,23 +11,13 @@ from data import making
 from onebasin.data import DataError, load
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder, and the address under which its files can be downloaded."""
     folder = tmp_path / "served"
     folder.mkdir()
-    handler = functools.partial(Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with making.served(folder) as address:
+        yield folder, address
 
 
 @pytest.fixture

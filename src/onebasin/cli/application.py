@@ -7,6 +7,7 @@ import typer
 
 from onebasin.cli.aligning import align
 from onebasin.cli.barriers import barrier
+from onebasin.cli.datasets import app as data
 from onebasin.cli.groups import demo, symmetries
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 for command in (symmetries, align, barrier, demo):
     app.command()(command)
+app.add_typer(data, name="data")
 
 
 def main() -> None:

@@ -152,7 +152,7 @@ SVHN = Source(
     about="House numbers, 32x32 colour: 73,257 to train on and 26,032 to test on.",
     forms=(
         Form("both original files", ("svhn", ""), (_SVHN_TRAIN, _SVHN_TEST), svhn.read_both),
-        Form("the test file", ("svhn", ""), (_SVHN_TEST,), svhn.read_test),
+        Form("the test file", ("svhn", ""), (_SVHN_TEST,), svhn.read_test, True),
         Form(
             "the first 949 test digits",
             ("svhn", ""),
@@ -164,6 +164,7 @@ SVHN = Source(
                 ),
             ),
             svhn.read_subset,
+            partial=True,
         ),
     ),
     num_classes=10,
@@ -201,6 +202,7 @@ TINY_IMAGENET = Source(
                 ),
             ),
             tiny_imagenet.read,
+            partial=True,
         ),
     ),
     num_classes=200,

@@ -18,6 +18,7 @@ from onebasin.data.source import File, Form, Paths, Source
 
 VARIABLE = "ONEBASIN_DATA"
 TIMEOUT = 60
+CHUNK = 2**18
 
 
 def roots(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -38,9 +39,19 @@ def cache() -> Path:
     return Path(pooch.os_cache("onebasin"))
 
 
-def find(source: Source, folders: list[Path]) -> tuple[Form, Paths] | None:
-    """The first form of a data set all of whose files lie together, and where."""
+def find(
+    source: Source, folders: list[Path], *, complete: bool = False
+) -> tuple[Form, Paths] | None:
+    """The first form of a data set all of whose files lie together, and where.
+
+    Args:
+        source: The data set.
+        folders: Where to look.
+        complete: Pass over forms that are only part of it.
+    """
     for form in source.forms:
+        if complete and form.partial:
+            continue
         for folder in folders:
             for place in form.folders:
                 paths = {file.name: folder / place / file.name for file in form.files}
@@ -118,7 +129,9 @@ def _fetch(source: Source, file: File, place: Path, progress: Any) -> Path:
                     known_hash=file.checksum or None,
                     fname=file.name,
                     path=place,
-                    downloader=pooch.HTTPDownloader(progressbar=progress or False, timeout=TIMEOUT),
+                    downloader=pooch.HTTPDownloader(
+                        progressbar=progress or False, chunk_size=CHUNK, timeout=TIMEOUT
+                    ),
                 )
         except ValueError as error:
             got = re.search("but got (?:[a-z0-9]+:)?([0-9a-f]+)", str(error))

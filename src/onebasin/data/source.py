@@ -54,12 +54,14 @@ class Form:
         folders: Where the files may lie under a root; the first is where downloads go.
         files: All of them are needed.
         read: Reads them, already checked; takes the number of the split.
+        partial: Whether it is only part of what was published.
     """
 
     what: str
     folders: tuple[str, ...]
     files: tuple[File, ...]
     read: Callable[[Paths, int], Raw]
+    partial: bool = False
 
     @property
     def bytes(self) -> int:
