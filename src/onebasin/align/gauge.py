@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from onebasin.align.canonical import SCALINGS, canonical_element
 from onebasin.align.checks import check_choice
@@ -23,8 +23,8 @@ def scaling_element(symmetry: Symmetry, params: Any, scaling: str | None) -> Ele
 
 def scaling_elements(symmetry: Symmetry, stacked: Any, scaling: str | None) -> Element:
     """Canonical scales of stacked draws, one element per draw."""
-    count = len(jax.tree.leaves(stacked)[0])
-    one = scaling_element(symmetry, stacked, scaling) if scaling else symmetry.identity()
     if scaling is not None and symmetry.scaling_dimension():
-        return one
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), one)
+        return scaling_element(symmetry, stacked, scaling)
+    count = len(jax.tree.leaves(stacked)[0])
+    one = symmetry.identity(np)
+    return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), one)

@@ -80,6 +80,7 @@ class Population:
                     f"cost {cost!r} compares distributions and draws are points: pass a Mixture "
                     "of Gaussians, or use cost='weights'"
                 )
+        means, spread = to_host(means), to_host(spread)
         if len(jax.tree.leaves(means)[0]) == 0:
             raise ValueError("there are no draws to align: the population is empty")
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))

@@ -1,0 +1,1 @@
+"""What the benchmarks share: the plain descent, networks to match, and how results are kept."""
