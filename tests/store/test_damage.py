@@ -207,6 +207,20 @@ def test_a_manifest_that_lies_is_named_and_the_files_speak(
     assert run.get("state")["step"] == SHARDS - 1
 
 
+@settings(max_examples=60)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_of_the_manifest_is_found(whole: Path, place: float, bit: int) -> None:
+    folder = Path(shutil.copytree(whole, whole.parent / "flipped", dirs_exist_ok=True))
+    content = bytearray((folder / MANIFEST).read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    (folder / MANIFEST).write_bytes(content)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        Run.open(folder)
+    with pytest.warns(DamageWarning, match=r"manifest\.json"):
+        run = Run.open(folder, damaged="skip")
+    assert len(run.stream("draws")) == 12
+
+
 def test_a_later_format_is_not_guessed_at(folder: Path) -> None:
     content = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps({**content, "version": 9}))

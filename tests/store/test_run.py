@@ -1,5 +1,6 @@
 """A run on disk: what is kept comes back exactly, together or not at all."""
 
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -296,6 +297,26 @@ def test_one_process_writes_at_a_time(folder: Path) -> None:
         other.kill()
     with Run.continue_or_create(folder, {}).transaction() as t:
         t.note(mine=True)
+
+
+def test_a_run_is_read_while_it_is_written(folder: Path) -> None:
+    run = Run.create(folder, {})
+
+    def write() -> None:
+        for step in range(60):
+            with run.transaction() as t:
+                t.append("draws", shard(step, 1))
+                t.put("state", {"step": step})
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        seen = [0]
+        while not writing.done():
+            opened = Run.open(folder)
+            seen.append(len(opened.stream("draws")) if opened.streams() else 0)
+        writing.result()
+    assert seen == sorted(seen)
+    assert len(Run.open(folder).stream("draws")) == 60
 
 
 BAD: list[tuple[Any, str]] = [

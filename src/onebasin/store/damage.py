@@ -50,12 +50,13 @@ def fault(
     hashes: bool = False,
 ) -> str:
     """What is wrong with one file, as a clause that begins with a verb; empty if nothing is."""
-    path = folder / entry.file
-    if not path.is_file():
-        return "is missing"
-    size = path.stat().st_size
+    path, size = folder / entry.file, 0
     try:
+        size = path.stat().st_size
         header = read_header(path)
+        got = sha256_of(path) if hashes and entry.sha256 else entry.sha256
+    except FileNotFoundError:
+        return "is missing"
     except StoreError:
         how = "truncated" if size < entry.bytes else "damaged"
         return f"is {how}: it has {size:,} bytes, expected {entry.bytes:,}, and no valid header"
@@ -66,7 +67,7 @@ def fault(
         return clause
     if size != entry.bytes:
         return f"has {size:,} bytes, expected {entry.bytes:,}"
-    if hashes and entry.sha256 and (got := sha256_of(path)) != entry.sha256:
+    if got != entry.sha256:
         return f"was edited, or its bytes have changed: sha256 {got}, expected {entry.sha256}"
     return ""
 

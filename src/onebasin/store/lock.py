@@ -28,34 +28,28 @@ class Lock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._place = os.path.realpath(folder)
-        before = _held.get(self._place)
+        place = os.path.realpath(folder)
+        before = _held.get(place)
         if before is not None:
             before.release()
-        self._file: int | None = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
-        if not _try_lock(self._file):
+        file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        self._close = weakref.finalize(self, os.close, file)
+        if not _try_lock(file):
             self.release()
             raise StoreError(
                 f"the run in {folder} is being written by another process: wait for it, stop it, "
                 "or name another folder."
             )
-        _held[self._place] = self
+        _held[place] = self
 
     @property
     def held(self) -> bool:
         """Whether it still is."""
-        return self._file is not None
+        return self._close.alive
 
     def release(self) -> None:
         """Lets others write."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", None) is not None:
-            self.release()
+        self._close()
 
 
 def _try_lock(file: int) -> bool:
