@@ -5,9 +5,10 @@ import pytest
 
 from onebasin import nets
 from onebasin.infer import ggn, lanczos
-from onebasin.infer.laplace import STRUCTURES, best_multiplier, curvature, laplace
+from onebasin.infer.laplace import STRUCTURES, curvature, laplace
 from onebasin.infer.linear_sites import sites_of
 from onebasin.infer.loop import Journal
+from onebasin.infer.multipliers import best_multiplier
 from onebasin.infer.priors import Laplace, Normal
 from onebasin.infer.problem import Problem
 from onebasin.infer.vectors import from_vector, to_vector
@@ -101,11 +102,11 @@ def test_linear_regression_has_its_exact_posterior(structure):
         jax.random.key(0),
         problem,
         structure=structure,
-        prior_precision=None,
         init=init,
         epochs=0,
         num_samples=20_000,
     )
+    np.testing.assert_array_equal(draws.info["prior_multiplier"], 1)
     samples = np.asarray(jax.vmap(to_vector)(draws.params))
     covariance = 0.5 * np.linalg.inv(precision)
     scale = np.sqrt(np.diag(covariance))
@@ -319,7 +320,7 @@ def test_bad_input_is_named():
     problem = classes()
     with pytest.raises(ValueError, match="expected one of kron, diagonal"):
         laplace(jax.random.key(0), problem, structure="kronecker")
-    with pytest.raises(ValueError, match="expected a positive number, None"):
+    with pytest.raises(ValueError, match="expected a positive number, 'calibrated'"):
         laplace(jax.random.key(0), problem, prior_precision=-1.0)
     with pytest.raises(ValueError, match="num_samples=0"):
         laplace(jax.random.key(0), problem, num_samples=0)

@@ -1,0 +1,215 @@
+"""What holds for every method. A new one adds a row."""
+
+import inspect
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+
+from .problems import linear_regression, small_network
+
+QUICK = {
+    "hmc": {"num_chains": 2, "num_samples": 5, "num_warmup": 4, "init": "random"},
+    "nuts": {"num_chains": 2, "num_samples": 4, "num_warmup": 3, "init": "random"},
+    "mclmc": {
+        "num_chains": 2,
+        "num_samples": 5,
+        "num_warmup": 2,
+        "num_tuning_steps": 100,
+        "init": "random",
+    },
+    "sgld": {"num_chains": 2, "num_samples": 5, "num_warmup": 2, "thin": 3, "init": "prior"},
+    "sghmc": {"num_chains": 2, "num_samples": 5, "num_warmup": 2, "thin": 3, "init": "prior"},
+    "ensemble": {"num_networks": 2, "epochs": 5},
+    "mean_field": {"num_networks": 2, "epochs": 5},
+    "swag": {"num_networks": 2, "num_samples": 3, "epochs": 5},
+    "laplace": {"num_networks": 2, "num_samples": 4, "epochs": 5},
+    "dropout": {"num_networks": 2, "num_samples": 4, "epochs": 5},
+}
+SAMPLERS = ("hmc", "nuts", "mclmc", "sgld", "sghmc")
+
+
+# One for all tests: equal calls share compiled programs.
+PROBLEM = small_network()
+
+
+def leaves(posterior) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(posterior)]
+
+
+def same(a, b) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+def quick(name: str, key: int = 0, problem=PROBLEM, **more):
+    return getattr(ob.infer, name)(jax.random.key(key), problem, **{**QUICK[name], **more})
+
+
+def test_the_list_is_complete() -> None:
+    methods = {
+        name
+        for name in ob.infer.__all__
+        if next(iter(inspect.signature(getattr(ob.infer, name)).parameters), "") == "key"
+    }
+    assert methods == set(QUICK)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_every_method_promises(name: str, tmp_path) -> None:
+    problem = PROBLEM
+    found = quick(name)
+    assert isinstance(found, ob.Draws | ob.Mixture)
+    assert found.info["seconds"] > 0
+    if isinstance(found, ob.Draws):
+        assert found.modes == (0, 1)
+        assert np.all(np.diff(found.mode) >= 0)
+    one = found[0] if isinstance(found, ob.Draws) else found.components[0].mean
+    assert jax.tree.structure(one) == jax.tree.structure(problem.shapes())
+    assert problem.net.apply(one, problem.inputs).shape == (20, 1)
+    if name in SAMPLERS:
+        expected = jax.vmap(problem.log_density)(found.params)
+        np.testing.assert_allclose(found.log_density, expected, rtol=1e-3)
+
+    # Bit for bit: in chunks of one, through files, and read again from them.
+    assert same(found, quick(name, chunk=1))
+    assert same(found, quick(name, chunk=2, run=tmp_path / "run"))
+    assert same(found, quick(name, run=tmp_path / "run"))
+    assert not same(found, quick(name, key=1))
+
+
+class Module(eqx.Module):
+    w: jax.Array
+    b: jax.Array
+
+
+@pytest.mark.parametrize("name", ["hmc", "ensemble", "mean_field", "laplace"])
+def test_parameters_are_any_pytree(name: str) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float32)[:, None]
+    net = ob.Net(lambda key, x: Module(jnp.ones((1, 1)), jnp.zeros(1)), lambda m, x: x @ m.w + m.b)
+    problem = ob.Problem(net, (x, 2 * x), likelihood="gaussian", noise=0.5)
+    found = quick(name, problem=problem)
+    one = found[0] if isinstance(found, ob.Draws) else found.components[0].mean
+    assert isinstance(one, Module)
+
+
+@pytest.mark.parametrize("name", ["ensemble", "sghmc"])
+def test_another_problem_does_not_continue_a_run(name: str, tmp_path) -> None:
+    quick(name, run=tmp_path / "run")
+    with pytest.raises(ob.store.StoreError, match=r"noise|data"):
+        quick(name, problem=small_network(learned_noise=True), run=tmp_path / "run")
+    with pytest.raises(ob.store.StoreError, match=r"key|seeds"):
+        quick(name, key=5, run=tmp_path / "run")
+
+
+def test_snapshots_along_training() -> None:
+    draws = quick("ensemble", epochs=6, every=2)
+    assert draws.statistics["epoch"].tolist() == [2, 4, 6, 2, 4, 6]
+    assert draws.mode.tolist() == [0, 0, 0, 1, 1, 1]
+    last = quick("ensemble", epochs=6)
+    assert same(draws[np.array([2, 5])].params, last.params)
+
+
+def test_chains_start_where_they_are_told() -> None:
+    problem = linear_regression().problem
+    far = ob.Draws({"w": jnp.array([[10.0, 0, 0], [-10.0, 0, 0]])})
+    draws = ob.infer.sgld(
+        jax.random.key(0),
+        problem,
+        num_chains=2,
+        num_samples=1,
+        num_warmup=0,
+        thin=1,
+        step_size=1e-9,
+        init=far,
+    )
+    np.testing.assert_allclose(draws.params["w"], far.params["w"], atol=1e-2)
+
+
+def test_cycles_keep_the_low_end() -> None:
+    draws = quick("sghmc", num_samples=6, num_cycles=2)
+    assert len(draws) == 12
+    with pytest.raises(ValueError, match="share evenly"):
+        quick("sghmc", num_samples=5, num_cycles=2)
+
+
+def test_many_modes() -> None:
+    problem = PROBLEM
+    draws = ob.infer.multi_mode(ob.infer.sghmc, 3)(
+        jax.random.key(0), problem, **{k: v for k, v in QUICK["sghmc"].items() if k != "num_chains"}
+    )
+    assert draws.modes == (0, 1, 2)
+
+    def own(key, problem):
+        return ob.Gaussian(problem.init(key), 0.1)
+
+    mixture = ob.infer.multi_mode(own, 3)(jax.random.key(0), problem)
+    assert isinstance(mixture, ob.Mixture)
+    assert not same(mixture.components[0], mixture.components[1])
+
+    def sampled(key, problem):
+        return ob.Draws.stack([problem.init(key)])
+
+    assert ob.infer.multi_mode(sampled, 3)(jax.random.key(0), problem).modes == (0, 1, 2)
+
+
+BAD = {
+    "batch": ("ensemble", {"batch_size": 21}, "batch_size=21 and 20 examples"),
+    "no networks": ("ensemble", {"num_networks": 0}, "at least one"),
+    "objective": ("ensemble", {"objective": "mse"}, "expected one of map"),
+    "start": ("hmc", {"init": "zeros"}, "expected 'random', 'prior', 'ensemble'"),
+    "no samples": ("hmc", {"num_samples": 0}, "num_samples=0"),
+    "rank": ("swag", {"rank": 9}, "rank=9"),
+    "reparameterisation": ("mean_field", {"reparameterisation": "x"}, "expected one of local"),
+    "friction": ("sghmc", {"friction": 0.0}, "friction=0.0"),
+    "chunk": ("ensemble", {"chunk": 0}, "chunk=0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_one_clear_sentence(name: str) -> None:
+    method, arguments, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        quick(method, **arguments)
+
+
+def test_starts_of_another_number() -> None:
+    problem = linear_regression().problem
+    with pytest.raises(ValueError, match="got 2 networks to start from, expected 3"):
+        ob.infer.hmc(
+            jax.random.key(0), problem, num_chains=3, init=ob.Draws({"w": jnp.ones((2, 3))})
+        )
+
+
+def test_a_budget_too_small_for_one_network_says_what_is_needed() -> None:
+    with pytest.raises(MemoryError, match=r"needs [\d,]+ bytes .* budget is 10"):
+        quick("ensemble", memory=10)
+
+
+def test_a_budget_makes_groups_and_changes_little() -> None:
+    together = quick("ensemble", num_networks=5)
+    grouped = quick("ensemble", num_networks=5, memory=20_000)
+    for x, y in zip(leaves(together), leaves(grouped), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sgld", "sghmc"])
+def test_a_chain_that_leaves_the_real_numbers_stops(name: str) -> None:
+    with pytest.raises(
+        ob.infer.DivergenceError, match=r"at step \d+ of 40.*step size 1e\+03"
+    ) as caught:
+        quick(name, num_samples=40, thin=1, num_warmup=0, step_size=1e3)
+    draws = caught.value.draws
+    assert draws is None or np.all(np.isfinite(draws.log_density))
+
+
+def test_nan_data_are_noticed() -> None:
+    problem = linear_regression().problem
+    x = np.asarray(problem.inputs).copy()
+    x[3, 1] = np.nan
+    bad = ob.Problem(problem.net, (x, problem.targets), likelihood="gaussian", noise=0.5)
+    with pytest.raises(ob.infer.DivergenceError, match=r"not finite|left the real"):
+        ob.infer.hmc(jax.random.key(0), bad, num_chains=2, num_samples=3, init="prior")

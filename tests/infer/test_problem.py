@@ -1,0 +1,142 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onebasin as ob
+
+from .problems import linear_regression, small_network
+
+DENSITIES = {
+    "normal": (ob.Normal(0.7), scipy.stats.norm(scale=0.7)),
+    "laplace": (ob.Laplace(0.7), scipy.stats.laplace(scale=0.7)),
+    "student": (ob.StudentT(0.7, df=3.0), scipy.stats.t(3.0, scale=0.7)),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_priors_have_the_densities_of_scipy(name: str) -> None:
+    prior, oracle = DENSITIES[name]
+    params = {"a": jnp.linspace(-2, 2, 6).reshape(2, 3), "b": jnp.ones(())}
+    expected = sum(oracle.logpdf(np.asarray(x)).sum() for x in params.values())
+    assert float(prior.log_density(params)) == pytest.approx(expected, rel=1e-5)
+    drawn = np.asarray(prior.sample(jax.random.key(0), jnp.zeros(20_000)))
+    assert scipy.stats.kstest(drawn, oracle.cdf).pvalue > 1e-3
+    assert float(prior.spread(jnp.zeros(2))) == pytest.approx(oracle.std(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_expected_log_densities_are_those_of_draws(name: str) -> None:
+    prior, oracle = DENSITIES[name]
+    mean, std = jnp.array([0.3, -1.0]), jnp.array([0.5, 0.1])
+    draws = np.asarray(mean) + np.asarray(std) * np.random.default_rng(0).normal(size=(200_000, 2))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    found = jax.vmap(lambda k: prior.expected_log_density(k, mean, std))(keys)
+    assert float(found.mean()) == pytest.approx(oracle.logpdf(draws).sum(axis=1).mean(), abs=0.02)
+
+
+def test_scales_by_layer() -> None:
+    params = {"Dense_0": {"kernel": jnp.ones((2, 2))}, "Dense_01": {"kernel": jnp.ones(3)}}
+    prior = ob.Normal({"Dense_0": 0.5, "": 2.0})
+    assert prior.scales(params) == {"Dense_0": {"kernel": 0.5}, "Dense_01": {"kernel": 2.0}}
+    expected = 4 * scipy.stats.norm(scale=0.5).logpdf(1) + 3 * scipy.stats.norm(scale=2).logpdf(1)
+    assert float(prior.log_density(params)) == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(ValueError, match="no scale for 'Dense_01/kernel'"):
+        ob.Normal({"Dense_0": 0.5}).log_density(params)
+
+
+@given(seed=st.integers(0, 1000), batch_size=st.integers(1, 60))
+def test_batches_estimate_the_likelihood_without_bias(seed: int, batch_size: int) -> None:
+    """The mean over a partition into batches of one size is the value on all data."""
+    problem = linear_regression().problem
+    batch_size = max(b for b in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60) if b <= batch_size)
+    params = {"w": jax.random.normal(jax.random.key(seed), (3,))}
+    order = np.random.default_rng(seed).permutation(60).reshape(-1, batch_size)
+    found = [float(problem.log_likelihood(params, problem.take(rows))) for rows in order]
+    assert np.mean(found) == pytest.approx(float(problem.log_likelihood(params)), rel=1e-4)
+
+
+def test_log_likelihoods_are_those_of_scipy() -> None:
+    problem = small_network()
+    params = problem.init(jax.random.key(0))
+    means = problem.net.apply(params, problem.inputs)[:, 0]
+    expected = scipy.stats.norm(np.asarray(means), 0.2).logpdf(problem.targets[:, 0]).sum()
+    assert float(problem.log_likelihood(params)) == pytest.approx(expected, rel=1e-4)
+
+    net = ob.nets.mlp(hidden=(), outputs=3)
+    x, y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
+    problem = ob.Problem(net, (x, y))
+    params = problem.init(jax.random.key(0))
+    expected = np.log(scipy.special.softmax(net.apply(params, x), axis=-1))[np.arange(3), y].sum()
+    assert float(problem.log_likelihood(params)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_likelihood_of_ones_own() -> None:
+    answer = linear_regression()
+
+    def squares(outputs, targets):
+        return -0.5 * ((outputs - targets) / 0.5) ** 2
+
+    own = ob.Problem(
+        answer.problem.net, (answer.problem.inputs, answer.problem.targets[:]), likelihood=squares
+    )
+    params = {"w": jnp.ones(3)}
+    gradients = [jax.grad(p.log_density)(params)["w"] for p in (own, answer.problem)]
+    np.testing.assert_allclose(*gradients, rtol=1e-5)
+
+
+def test_learned_noise_is_an_unknown_and_comes_back_as_a_statistic() -> None:
+    problem = small_network(learned_noise=True)
+    unknowns = problem.init(jax.random.key(0))
+    assert set(unknowns) == {"params", "log_noise"}
+    draws = ob.infer.hmc(jax.random.key(0), problem, num_chains=2, num_samples=30, num_warmup=60)
+    assert jax.tree.structure(draws.params) == jax.tree.structure(problem.shapes())
+    assert draws.statistics["noise"].shape == (60,)
+    assert 0.005 < np.median(draws.statistics["noise"]) < 0.5
+    q = ob.infer.mean_field(jax.random.key(0), problem, epochs=300)
+    assert jax.tree.structure(q.mean) == jax.tree.structure(problem.shapes())
+    assert q.info["noise"] > 0
+
+
+def test_problems_pass_through_jit_without_their_data_as_constants() -> None:
+    problem = linear_regression().problem
+    text = str(jax.make_jaxpr(lambda p, w: p.log_density(w))(problem, {"w": jnp.ones(3)}))
+    assert "f32[60,3]" in text.splitlines()[0]
+    leaves, structure = jax.tree.flatten(problem)
+    again = jax.tree.unflatten(structure, leaves)
+    assert float(again.log_density({"w": jnp.ones(3)})) == float(
+        problem.log_density({"w": jnp.ones(3)})
+    )
+
+
+NET = ob.nets.mlp(hidden=(3,), outputs=2)
+X, Y = np.zeros((5, 4), np.float32), np.zeros(5, np.int32)
+BAD = {
+    "labels out of range": ((NET, (X, Y + 2)), {}, r"labels run from 2 to 2.*0 to 1"),
+    "labels are floats": ((NET, (X, Y * 1.0)), {}, "integer classes"),
+    "lengths": ((NET, (X, Y[:3])), {}, "examples, expected the same number"),
+    "not a pair": ((NET, X), {}, r"pair \(inputs, targets\)"),
+    "unknown likelihood": ((NET, (X, Y)), {"likelihood": "poisson"}, "expected one of categorical"),
+    "noise": ((NET, (X, Y)), {"likelihood": "gaussian", "noise": -1.0}, "positive"),
+    "noise of classes": ((NET, (X, Y)), {"noise": 1.0}, "belongs to likelihood='gaussian'"),
+    "temperature": ((NET, (X, Y)), {"temperature": 0.0}, "positive"),
+    "targets": ((NET, (X, Y * 1.0)), {"likelihood": "gaussian"}, "one number for each output"),
+    "prior": ((NET, (X, Y)), {"prior": 0.1}, "expected Normal, Laplace or StudentT"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_sentence(name: str) -> None:
+    arguments, options, message = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        ob.Problem(*arguments, **options)
+
+
+def test_bad_scales() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        ob.Normal(0.0)
+    with pytest.raises(ValueError, match="degrees of freedom"):
+        ob.StudentT(1.0, df=-1)
