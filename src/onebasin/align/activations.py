@@ -72,7 +72,7 @@ class DataObjective:
     ):
         self.symmetry = symmetry
         self._pairing = pairing
-        self._weights = weights
+        self.weights = weights
         self._by_factor: dict[str, list[_Measured]] = {}
         for each in measured:
             self._by_factor.setdefault(each.site.factor, []).append(each)
@@ -104,7 +104,7 @@ class DataObjective:
                 sides = {s for s in self._pairing.terms[each.term].sides if s}
                 if name in sides | {own}:
                     found |= (sides | {own}) & self.symmetry.permutable
-        return (found | self._weights.neighbours(name)) & set(self.factors())
+        return (found | self.weights.neighbours(name)) & set(self.factors())
 
     def cost(self, objective: float) -> float:
         """Sum of squared distances between matched units' activations (or contributions)."""
@@ -126,7 +126,7 @@ class DataObjective:
         if name not in self._by_factor:
             return {frozenset(): self._from_children(name, state)}
         found = self._matched_gains(name, state)
-        return self._with_weights(found, self._weights.gains(name, state))
+        return self._with_weights(found, self.weights.gains(name, state))
 
     def _matched_gains(self, name: str, state: State) -> Gains:
         parents = self.symmetry.parents[name]
@@ -167,7 +167,7 @@ class DataObjective:
     def outer_gains(self, name: str, state: State) -> Gains:
         """Gains for every pair of parents, [p, q, i, j]."""
         found = self._data_gains(name, state)
-        return self._with_weights(found, self._weights.outer_gains(name, state))
+        return self._with_weights(found, self.weights.outer_gains(name, state))
 
     def _with_weights(self, found: Gains, weights: Gains) -> Gains:
         """Breaks ties: units that the data never excite are told apart by their weights alone."""
@@ -256,7 +256,7 @@ class DataObjective:
             before = {k: v.copy() for k, v in state.signs.items()}
             for factor in self.symmetry.factors:
                 if factor.signs:
-                    signs = self._weights.best_signs_held(factor.name, state)
+                    signs = self.weights.best_signs_held(factor.name, state)
                     for generator in range(factor.signs):
                         if generator not in decided.get(factor.name, ()):
                             state.signs[factor.name][..., generator] = signs[..., generator]

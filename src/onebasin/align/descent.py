@@ -17,6 +17,7 @@ import numpy as np
 
 from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
+from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
@@ -27,6 +28,8 @@ class Objective(Protocol):
 
     symmetry: Symmetry
 
+    @property
+    def weights(self) -> Pairing: ...
     def factors(self) -> list[str]: ...
     def exact(self) -> bool: ...
     def quadratic(self) -> set[str]: ...
@@ -134,11 +137,13 @@ def _visit(
     symmetry = objective.symmetry
     factor = symmetry.factor(name)
     if "permutation" not in factor.kinds:
-        gains = objective.sign_gains(name, state)
-        _, signs = best_signs(gains, factor.signs)
-        moved = not np.array_equal(signs, state.signs[name])
-        state.signs[name] = signs
-        return moved
+        _, signs = best_signs(objective.sign_gains(name, state), factor.signs)
+        trial = state.copy()
+        trial.signs[name] = signs
+        if np.array_equal(signs, state.signs[name]) or not _better(objective, trial, state):
+            return False
+        state.signs = trial.signs
+        return True
     if children and not symmetry.parents[name]:
         return _visit_parent(objective, name, children, state, solve, tolerance)
     gains = objective.gains(name, state)
@@ -152,11 +157,15 @@ def _visit(
     trial.permutations[name] = columns
     if factor.signs:
         trial.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
-    # A factor that is two sides of one block has gains that are right to first order only.
-    if name in objective.quadratic() and objective.objective(trial) <= objective.objective(state):
+    # The gains of such a factor are right to first order only.
+    if name in objective.quadratic() and not _better(objective, trial, state):
         return False
     state.permutations, state.signs = trial.permutations, trial.signs
     return True
+
+
+def _better(objective: Objective, trial: State, state: State) -> bool:
+    return objective.objective(trial) > objective.objective(state)
 
 
 def _held(gains: Gains, permutation: np.ndarray, signs: np.ndarray | None) -> float:

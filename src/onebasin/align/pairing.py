@@ -82,6 +82,11 @@ class Pairing:
                 if not leaf.blocks:
                     self.fixed += float(np.sum(a * b, dtype=np.float64))
 
+    @property
+    def weights(self) -> Pairing:
+        """The pairing of weights with weights that goes with an objective: itself."""
+        return self
+
     def add(self, term: Term) -> None:
         """One more block to be paired."""
         for axis, side in enumerate(term.sides):
@@ -98,8 +103,12 @@ class Pairing:
         ]
 
     def quadratic(self) -> set[str]:
-        """Factors that are two sides of one block, along which the objective is not linear."""
-        return {side for term in self.terms for side in term.sides if term.sides.count(side) > 1}
+        """Factors along which the objective is not linear.
+
+        Those that are two sides of one block, and those that others depend on.
+        """
+        twice = {side for term in self.terms for side in term.sides if term.sides.count(side) > 1}
+        return twice.union(*self.symmetry.parents.values())
 
     def exact(self) -> bool:
         """Whether every term has one movable side only, so that one visit is the optimum."""
@@ -181,7 +190,7 @@ class Pairing:
     def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
         """One term's products for every pair of parents, [p, q, i, j]."""
         term = self.terms[number]
-        a = _front(term.reference, at, axis)
+        a = _front(self._flipped(term, state, {axis, *at}), at, axis)
         b = _front(self._moved(term, state, skip={axis, *at}), at, axis)
         return np.einsum("pir,qjr->pqij", a, b, optimize=True)
 
@@ -195,12 +204,20 @@ class Pairing:
                 total = total + self.product(number, axis, state)
         return total
 
-    def sign_gains(self, name: str, state: State) -> Gains:
-        """For a factor that cannot be permuted: products per index, by sign signature."""
+    def sign_gains(self, name: str, state: State, known: set[str] | None = None) -> Gains:
+        """Products per index at the present permutations, by sign signature.
+
+        With `known`, from terms that the factor flips along one side, and no others but those.
+        """
         found: Gains = {}
         for number in self._sign_terms(name):
             term = self.terms[number]
             own = [w for w in term.block.signs if w.factor == name]
+            if known is not None and (
+                {w.factor for w in term.block.signs} - {name} - known
+                or len({w.places for w in own}) > 1
+            ):
+                continue
             for places in dict.fromkeys(w.places for w in own):
                 product = term.reference * self._moved(term, state, without=(name, places))
                 rest = tuple(axis for axis in range(product.ndim) if axis not in places)
@@ -236,7 +253,7 @@ class Pairing:
             return self._constant[number, axis]
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
-        a = _front(term.reference, at, axis)
+        a = _front(self._flipped(term, state, {axis}), at, axis)
         b = _front(self._moved(term, state, skip={axis}), at, axis)
         product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
         if self._stands_alone(term, axis):
@@ -298,6 +315,19 @@ class Pairing:
             return None
         return np.prod(state.signs[name][..., sorted(signature)], axis=-1)
 
+    def _flipped(self, term: Term, state: State, skip: set[int]) -> np.ndarray:
+        """The reference under the signs of other factors along the sides in `skip`.
+
+        These belong to the place where a unit ends, and not to the unit that is moved there.
+        """
+        flipped = term.reference
+        own = {term.sides[i] for i in skip}
+        for w in term.block.signs if term.signed else ():
+            if w.places and w.places[-1] in skip and w.factor not in own:
+                sign = _spread(state.signs[w.factor][..., w.generator], w.places, flipped.ndim)
+                flipped = flipped * sign.astype(flipped.dtype)
+        return flipped
+
     def _moved(
         self,
         term: Term,
@@ -308,11 +338,11 @@ class Pairing:
         """The moving block under the state, but for the sides in `skip` and the signs `without`."""
         moved = term.moving
         parents = self.symmetry.parents
-        order = sorted(range(len(term.sides)), key=lambda i: len(parents[term.sides[i]]))
-        for axis in order:
-            name = term.sides[axis]
-            if axis in skip or name not in state.permutations:
+        movable = [i for i, side in enumerate(term.sides) if side in state.permutations]
+        for axis in sorted(movable, key=lambda i: len(parents[term.sides[i]])):
+            if axis in skip:
                 continue
+            name = term.sides[axis]
             permutation = state.permutations[name]
             if permutation.ndim == 1:
                 moved = np.take(moved, permutation, axis=axis)

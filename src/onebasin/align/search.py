@@ -9,6 +9,7 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.descent import Descent, Objective, descend, forward
+from onebasin.align.invariants import invariant_start, tangled
 from onebasin.align.state import State
 
 STARTS = ("identity", "forward")
@@ -73,7 +74,15 @@ def search(
         if result.objective >= lead - behind
     ]
     found = Found(*max(ended, key=lambda pair: pair[0].objective))
-    return _flip_wholes(objective, solve, found, rng, max_sweeps)
+    found = _flip_wholes(objective, solve, found, rng, max_sweeps)
+    if not tangled(objective.weights):
+        return found
+    state = invariant_start(objective.weights, solve)
+    if objective.objective(state) > found.best.objective:
+        last = descend(objective, state, solve, rng, max_sweeps=max_sweeps)
+        if last.objective > found.best.objective:
+            found = Found(last, "invariants")
+    return found
 
 
 def _flip_wholes(
