@@ -9,13 +9,8 @@ by the normal of the same variance (for Student's t without one, of the same sca
 say nothing, the posterior is as wide as the prior. A learned noise stays at its value.
 
 All is computed in units of the prior's scale s, theta = s u, where D is tau times the identity:
-then the prior is added to the eigenvalues lambda of any structure exactly, and its one multiplier
-tau can be chosen by the marginal likelihood
-
-    log p(data) = log p(data | theta*) - tau |u*|^2 / 2 + sum_i [log tau - log(lambda_i + tau)] / 2
-
-whose derivative in log tau, (sum_i lambda_i / (lambda_i + tau) - tau |u*|^2) / 2, falls with tau:
-the best tau is where it crosses 0. The temperature has no say in that.
+then the prior is added to the eigenvalues of any structure exactly. How tau is chosen, module
+`multipliers` says.
 """
 
 from __future__ import annotations
@@ -32,6 +27,7 @@ from onebasin.infer import ggn, lanczos, training
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.linear_sites import sites_of
 from onebasin.infer.loop import Journal, modes, summary
+from onebasin.infer.multipliers import best_multiplier, calibrated_multiplier
 from onebasin.infer.population import DEFAULT_BYTES
 from onebasin.infer.problem import Problem
 from onebasin.infer.spectra import Spectrum
@@ -49,7 +45,7 @@ def laplace(
     problem: Problem,
     *,
     structure: str = "kron",
-    prior_precision: float | str | None = "marginal-likelihood",
+    prior_precision: float | str | None = "calibrated",
     num_samples: int = 100,
     rank: int = 50,
     num_networks: int = 1,
@@ -70,8 +66,11 @@ def laplace(
         structure: How the curvature is kept: "kron" (a Kronecker product for each layer),
             "diagonal", "low-rank" (the largest eigenvalues; the prior elsewhere), "last-layer" (all
             of the last layer; the rest stays at the trained network) or "full" (tiny networks).
-        prior_precision: None for the problem's prior, "marginal-likelihood" for the multiple of its
-            precision that makes the data most probable, or a number: the precision of all weights.
+        prior_precision: How narrow the prior is that the curvature is added to: None for the
+            problem's own; "calibrated" for the multiple of its precision, from 1 on, at which the
+            loss is still quadratic as far as networks are drawn; "marginal-likelihood" for the
+            multiple that makes the data most probable, whatever that does to drawn networks; or a
+            number, the precision of all weights.
         num_samples: How many networks to draw around each trained one.
         rank: How many eigenvalues "low-rank" keeps.
         num_networks: How many networks to train.
@@ -104,7 +103,7 @@ def laplace(
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     _check(structure, prior_precision, num_samples, rank)
     journal = Journal.open("laplace", key, problem, arguments, run, progress, chunk)
-    for_init, for_training, for_curvature, for_draws = jax.random.split(key, 4)
+    for_init, for_training, for_curvature, for_prior, for_draws = jax.random.split(key, 5)
     networks = training.starting_points(for_init, problem, num_networks, init)
     outputs: dict[str, Any] = {"loss": np.zeros((0, num_networks))}
     if epochs != 0:
@@ -126,18 +125,20 @@ def laplace(
         journal, for_curvature, problem, networks, scale, structure, rank, memory
     )
     members = [jax.tree.map(lambda x, i=i: x[i], networks) for i in range(num_networks)]
-    tuned = prior_precision == "marginal-likelihood"
-    chosen = [
-        _multiplier(spectrum, problem.params_of(own), scale, fit, tuned)
-        for spectrum, own, fit in zip(spectra, members, fits, strict=True)
-    ]
-    found = list(zip(members, spectra, [tau for tau, _ in chosen], strict=True))
+    multipliers, evidence = zip(
+        *(
+            _multiplier(problem, own, s, scale, jax.random.fold_in(for_prior, i), prior_precision)
+            for i, (own, s) in enumerate(zip(members, spectra, strict=True))
+        ),
+        strict=True,
+    )
     info = summary(
         journal,
         loss=outputs["loss"],
-        prior_multiplier=np.array([float(tau) for tau, _ in chosen]),
-        log_marginal_likelihood=np.array([float(evidence) for _, evidence in chosen]),
+        prior_multiplier=np.array(multipliers),
+        log_marginal_likelihood=np.array(evidence) + fits,
     )
+    found = list(zip(members, spectra, multipliers, strict=True))
     if structure == "diagonal":
         fitted = [
             problem.gaussian(own, _std(problem, s, scale, t), info=info) for own, s, t in found
@@ -206,42 +207,25 @@ def curvature(
     return spectra, [-float(np.sum(outputs["loss"][:, i])) for i in range(count)]
 
 
-def best_multiplier(eigenvalues: jax.Array, squares: jax.Array) -> jax.Array:
-    """The tau that maximises the marginal likelihood, by bisection of its logarithm.
-
-    Args:
-        eigenvalues: Those of the curvature, in units of the prior's scale.
-        squares: The squared norm of the weights, in the same units.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from onebasin.infer.laplace import best_multiplier
-        >>> round(
-        ...     float(best_multiplier(jnp.array([3.0]), jnp.array(1.5))), 4
-        ... )  # 3 / (3 + t) = 1.5 t
-        0.5616
-    """
-
-    def halve(_: int, between: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = between
-        middle = (low + high) / 2
-        tau = jnp.exp(middle)
-        rises = jnp.sum(eigenvalues / (eigenvalues + tau)) > tau * squares
-        return jnp.where(rises, middle, low), jnp.where(rises, high, middle)
-
-    low, high = jax.lax.fori_loop(0, 60, halve, (jnp.array(-20.0), jnp.array(20.0)))
-    return jnp.exp((low + high) / 2)
-
-
-@functools.partial(jax.jit, static_argnames="tuned")
+@functools.partial(jax.jit, static_argnames="choice")
 def _multiplier(
-    spectrum: Spectrum, params: Any, scale: jax.Array, fit: Any, tuned: bool
+    problem: Problem,
+    unknowns: Any,
+    spectrum: Spectrum,
+    scale: jax.Array,
+    key: jax.Array,
+    choice: Any,
 ) -> tuple[jax.Array, jax.Array]:
-    """Tau, chosen or 1, and the log marginal likelihood with it."""
+    """Tau, and the log marginal likelihood with it without that of the data."""
     values = spectrum.eigenvalues()
-    squares = jnp.sum(spectrum.apply(jnp.ones_like, to_vector(params) / scale) ** 2)
-    tau = best_multiplier(values, squares) if tuned else jnp.ones(())
-    return tau, fit - (tau * squares + jnp.sum(jnp.log1p(values / tau))) / 2
+    whitened = to_vector(problem.params_of(unknowns)) / scale
+    squares = jnp.sum(spectrum.apply(jnp.ones_like, whitened) ** 2)
+    tau = jnp.ones(())
+    if choice == "marginal-likelihood":
+        tau = best_multiplier(values, squares)
+    elif choice == "calibrated":
+        tau = calibrated_multiplier(problem, unknowns, spectrum, scale, key)
+    return tau, -(tau * squares + jnp.sum(jnp.log1p(values / tau))) / 2
 
 
 @functools.partial(jax.jit, static_argnames="count")
@@ -296,10 +280,10 @@ def _check(structure: str, prior_precision: Any, num_samples: int, rank: int) ->
     if structure not in STRUCTURES:
         raise ValueError(f"got structure={structure!r}, expected one of {', '.join(STRUCTURES)}")
     number = isinstance(prior_precision, int | float) and 0 < prior_precision < np.inf
-    if not (number or prior_precision in (None, "marginal-likelihood")):
+    if not (number or prior_precision in (None, "calibrated", "marginal-likelihood")):
         raise ValueError(
-            f"got prior_precision={prior_precision!r}, expected a positive number, None for the "
-            "problem's prior or 'marginal-likelihood'"
+            f"got prior_precision={prior_precision!r}, expected a positive number, 'calibrated', "
+            "'marginal-likelihood' or None for the problem's prior"
         )
     for name, value in (("num_samples", num_samples), ("rank", rank)):
         if value < 1:
