@@ -42,18 +42,63 @@ def load_model(name: str, seed: int = 0) -> Model:
     Raises:
         FactoryError: if any step fails.
     """
-    module_name, colon, attribute = name.rpartition(":")
-    if not (colon and module_name and attribute):
+    if not _is_named(name):
         raise FactoryError(
             f"Got the model name {name!r}, expected MODULE:FACTORY: "
             "write for example my_models:factory or path/to/file.py:factory."
         )
+    with called(name, "factory", EXPECTED) as returned:
+        return _as_model(returned, name, seed)
+
+
+def load_returned(name: str, what: str, expected: str) -> Any:
+    """Import a user's function and call it.
+
+    Args:
+        name: `module:function` or `path/to/file.py:function`.
+        what: What the function is called in messages.
+        expected: What it is to return, for messages.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        FactoryError: if any step fails.
+    """
+    if not _is_named(name):
+        raise FactoryError(
+            f"Got the name {name!r}, expected MODULE:{what.upper()}: "
+            f"write for example my_data:{what} or path/to/file.py:{what}."
+        )
+    with called(name, what, expected) as returned:
+        return returned
+
+
+@contextlib.contextmanager
+def called(name: str, what: str, expected: str) -> Iterator[Any]:
+    """What a user's function returned, while the modules beside it can be imported."""
+    module_name, _, attribute = name.rpartition(":")
     path = _as_path(module_name)
     with _importable(Path.cwd(), *([path.resolve().parent] if path else [])):
         module = _import_file(path) if path else _import_module(module_name)
-        factory = _find(module, attribute, module_name)
-        returned = _call(factory, name)
-        return _as_model(returned, name, seed)
+        yield _call(_find(module, attribute, module_name, what, expected), name)
+
+
+def _is_named(name: str) -> bool:
+    module_name, colon, attribute = name.rpartition(":")
+    return bool(colon and module_name and attribute)
+
+
+def describe(thing: Any) -> str:
+    """Say what a thing is: 'None', 'a str', 'a tuple of 2 (int, str)'."""
+    if thing is None:
+        return "None"
+    kind = type(thing).__name__
+    if isinstance(thing, tuple | list):
+        inside = ", ".join(type(item).__name__ for item in thing[:4])
+        more = ", ..." if len(thing) > 4 else ""
+        return f"a {kind} of {len(thing)} ({inside}{more})"
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
@@ -127,19 +172,21 @@ def _import_module(module_name: str) -> ModuleType:
         ) from error
 
 
-def _find(module: ModuleType, attribute: str, module_name: str) -> Callable[[], Any]:
+def _find(
+    module: ModuleType, attribute: str, module_name: str, what: str, expected: str
+) -> Callable[[], Any]:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise FactoryError(
-                f"Got the factory {attribute!r}, and {module_name} has no such name: "
+                f"Got the {what} {attribute!r}, and {module_name} has no such name: "
                 f"{_suggestion(found, part)}."
             )
         found = getattr(found, part)
     if not callable(found):
         raise FactoryError(
-            f"{module_name}:{attribute} is {_a(found)}, expected a function without arguments: "
-            f"write a function that returns {EXPECTED}."
+            f"{module_name}:{attribute} is {describe(found)}, expected a function without "
+            f"arguments: write a function that returns {expected}."
         )
     return found
 
@@ -188,7 +235,7 @@ def _as_model(returned: Any, name: str, seed: int) -> Model:
         case (net, inputs) if _is_net(net):
             return Model(net.apply, _initialise(net, inputs, name, seed), inputs)
     raise FactoryError(
-        f"{name} returned {_a(returned)}, expected {EXPECTED}: change its return statement."
+        f"{name} returned {describe(returned)}, expected {EXPECTED}: change its return statement."
     )
 
 
@@ -214,15 +261,3 @@ def _initialise(net: Any, inputs: Any, name: str, seed: int) -> Any:
             f"{name} returned a net whose .init(key, inputs) raised {one_line(error)}: "
             "check that the inputs have the shape that the net expects."
         ) from error
-
-
-def _a(thing: Any) -> str:
-    """Say what a thing is: 'None', 'a str', 'a tuple of 2 (int, str)'."""
-    if thing is None:
-        return "None"
-    kind = type(thing).__name__
-    if isinstance(thing, tuple | list):
-        inside = ", ".join(type(item).__name__ for item in thing[:4])
-        more = ", ..." if len(thing) > 4 else ""
-        return f"a {kind} of {len(thing)} ({inside}{more})"
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"

@@ -12,8 +12,8 @@ from zoo.case import normal, plain
 
 import onebasin as ob
 from onebasin.align import channels
-from onebasin.align.activations import DataCost
 from onebasin.align.assignment import Assignment
+from onebasin.align.data_cost import DataCost
 from onebasin.align.frank_wolfe import along, ascend, best_step, frank_wolfe, nearest
 from onebasin.align.gauge import scaling_element
 from onebasin.align.pairing import Pairing

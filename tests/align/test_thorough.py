@@ -59,7 +59,6 @@ def test_the_pick_has_the_least_midpoint_loss():
     # Every plain start alone, and with two costs; random ones with the costs only.
     assert len(names) == 4 * 3 + 3 * 2
     assert task.loss(found.best.state) <= task.loss(task.descent(task.starts).best.state)
-    assert str(found).splitlines()[1].startswith(found.candidates[0].name)
     assert not found.skipped
 
 

@@ -10,6 +10,15 @@ import numpy as np
 from onebasin.symmetry import Element
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """One outcome: how it came about, the objective of the task's cost, and the loss half way."""
+
+    name: str
+    objective: float
+    loss: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Alignment:
     """The outcome of `align`, with its certificate.
@@ -28,6 +37,8 @@ class Alignment:
         margin: By factor and unit, how much the unit's match gains over its best other partner. A
             small or negative margin says that the unit could as well have been relabelled.
         cost_name: Which cost was used.
+        candidates: What search="thorough" tried, the least training loss half way first.
+        skipped: Why that search did not try something.
     """
 
     params: Any
@@ -41,6 +52,8 @@ class Alignment:
     transpositions: dict[str, int]
     margin: dict[str, np.ndarray]
     cost_name: str = "weights"
+    candidates: tuple[Candidate, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
     def num_transpositions(self) -> int:
@@ -68,7 +81,16 @@ class Alignment:
             cells = [row[0].ljust(widths[0])]
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
             lines.append("  ".join(cells).rstrip())
+        if self.candidates:
+            lines += ["", self.candidate_table()]
         return "\n".join(lines)
+
+    def candidate_table(self) -> str:
+        """What search="thorough" tried, a line each, best first, and what it did not try."""
+        width = max((len(c.name) for c in self.candidates), default=0)
+        lines = [f"{'candidate':{width}}  {'midpoint loss':>13}  {'objective':>12}"]
+        lines += [f"{c.name:{width}}  {c.loss:13.6g}  {c.objective:12.6g}" for c in self.candidates]
+        return "\n".join([*lines, *self.skipped])
 
     def __repr__(self) -> str:
         return (

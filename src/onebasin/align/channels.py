@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onebasin.align.pairing import Channel
+from onebasin.align.terms import Channel
 
 Leaves = list[np.ndarray]
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from onebasin.align.assignment import Assignment
-from onebasin.align.pairing import Pairing, Term
+from onebasin.align.pairing import Pairing
 from onebasin.align.signs import best_signs
 from onebasin.align.state import State
+from onebasin.align.terms import Term
 from onebasin.symmetry.elements import Block
 
 

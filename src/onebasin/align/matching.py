@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from onebasin.align import channels
-from onebasin.align.activations import DataCost
 from onebasin.align.assignment import Assignment, margin
 from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_choice, check_pair
+from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Objective
 from onebasin.align.gauge import scaling_element
 from onebasin.align.pairing import Pairing
@@ -137,6 +137,8 @@ def align(
         transpositions=count_transpositions(state),
         margin=margins(objective, state),
         cost_name=cost,
+        candidates=found.candidates,
+        skipped=found.skipped,
     )
 
 

@@ -13,37 +13,13 @@ side of. The products are kept, and brought up to date only for the units that h
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
-from onebasin.align.signs import Gains, Signature, best_signs
+from onebasin.align.signs import Gains, Signature
 from onebasin.align.state import State
+from onebasin.align.terms import Channel, Term, flat, front, spread, take, two_sided
 from onebasin.symmetry import Symmetry
-from onebasin.symmetry.elements import Block
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Channel:
-    """Arrays to be paired, leaf by leaf; `signed` when sign flips reach the moving side."""
-
-    reference: list[np.ndarray]
-    moving: list[np.ndarray]
-    signed: bool = True
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Term:
-    """One block of one channel, both sides reshaped to one axis per index set."""
-
-    block: Block
-    reference: np.ndarray
-    moving: np.ndarray
-    signed: bool
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return self.block.sides
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -159,7 +135,7 @@ class Pairing:
         for number, axis in self.places[name]:
             term = self.terms[number]
             at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
-            norms = np.square(_front(term.moving, at, axis)).sum(axis=-1)
+            norms = np.square(front(term.moving, at, axis)).sum(axis=-1)
             total += norms.reshape(total.shape)
         return total
 
@@ -190,8 +166,8 @@ class Pairing:
     def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
         """One term's products for every pair of parents, [p, q, i, j]."""
         term = self.terms[number]
-        a = _front(self._flipped(term, state, {axis, *at}), at, axis)
-        b = _front(self._moved(term, state, skip={axis, *at}), at, axis)
+        a = front(self._flipped(term, state, {axis, *at}), at, axis)
+        b = front(self._moved(term, state, skip={axis, *at}), at, axis)
         return np.einsum("pir,qjr->pqij", a, b, optimize=True)
 
     def own_gains(self, name: str, state: State) -> np.ndarray:
@@ -226,13 +202,6 @@ class Pairing:
                 found[signature] = found[signature] + product if signature in found else product
         return found
 
-    def best_signs_held(self, name: str, state: State) -> np.ndarray:
-        """The signs of a factor that gain most at the present permutations, [index.., m]."""
-        gains = self.sign_gains(name, state)
-        if not gains:
-            return state.signs[name]
-        return best_signs(gains, self.symmetry.factor(name).signs)[1]
-
     def _copies(self, name: str) -> tuple[int, ...]:
         return tuple(self.symmetry.sizes[parent] for parent in self.symmetry.parents[name])
 
@@ -253,8 +222,8 @@ class Pairing:
             return self._constant[number, axis]
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
-        a = _front(self._flipped(term, state, {axis}), at, axis)
-        b = _front(self._moved(term, state, skip={axis}), at, axis)
+        a = front(self._flipped(term, state, {axis}), at, axis)
+        b = front(self._moved(term, state, skip={axis}), at, axis)
         product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
         if self._stands_alone(term, axis):
             self._constant[number, axis] = product
@@ -289,8 +258,8 @@ class Pairing:
         permutation = state.permutations[name]
         signs = self._side_signs(term, name, other, state)
         kept = self._kept.get((number, axis))
-        a = _two_sided(term.reference, axis, other)
-        b = _two_sided(term.moving, axis, other)
+        a = two_sided(term.reference, axis, other)
+        b = two_sided(term.moving, axis, other)
         if kept is not None:
             moved = kept.permutation != permutation
             if signs is not None and kept.signs is not None:
@@ -299,13 +268,13 @@ class Pairing:
             if not len(changed):
                 return kept.product
             if len(changed) < len(permutation) // 2:
-                new = _take(b, permutation, signs, changed)
-                new = new - _take(b, kept.permutation, kept.signs, changed)
-                product = kept.product + _flat(a[:, changed]) @ _flat(new).T
+                new = take(b, permutation, signs, changed)
+                new = new - take(b, kept.permutation, kept.signs, changed)
+                product = kept.product + flat(a[:, changed]) @ flat(new).T
                 self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
                 return product
         whole = np.arange(len(permutation))
-        product = _flat(a) @ _flat(_take(b, permutation, signs, whole)).T
+        product = flat(a) @ flat(take(b, permutation, signs, whole)).T
         self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
         return product
 
@@ -324,7 +293,7 @@ class Pairing:
         own = {term.sides[i] for i in skip}
         for w in term.block.signs if term.signed else ():
             if w.places and w.places[-1] in skip and w.factor not in own:
-                sign = _spread(state.signs[w.factor][..., w.generator], w.places, flipped.ndim)
+                sign = spread(state.signs[w.factor][..., w.generator], w.places, flipped.ndim)
                 flipped = flipped * sign.astype(flipped.dtype)
         return flipped
 
@@ -348,48 +317,11 @@ class Pairing:
                 moved = np.take(moved, permutation, axis=axis)
             else:
                 places = [*(term.sides.index(p) for p in parents[name]), axis]
-                moved = np.take_along_axis(moved, _spread(permutation, places, moved.ndim), axis)
+                moved = np.take_along_axis(moved, spread(permutation, places, moved.ndim), axis)
         if term.signed:
             for w in term.block.signs:
                 if (w.factor, w.places) == without or (w.places and w.places[-1] in skip):
                     continue
-                sign = _spread(state.signs[w.factor][..., w.generator], w.places, moved.ndim)
+                sign = spread(state.signs[w.factor][..., w.generator], w.places, moved.ndim)
                 moved = moved * sign.astype(moved.dtype)
         return moved
-
-
-def _take(
-    b: np.ndarray, permutation: np.ndarray, signs: np.ndarray | None, at: np.ndarray
-) -> np.ndarray:
-    taken = b[:, permutation[at]]
-    return taken if signs is None else taken * signs[at][None, :, None].astype(b.dtype)
-
-
-def _two_sided(array: np.ndarray, axis: int, other: int) -> np.ndarray:
-    moved = np.moveaxis(array, (axis, other), (0, 1))
-    return moved.reshape(*moved.shape[:2], -1)
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(array.shape[0], -1)
-
-
-def _front(array: np.ndarray, parents: list[int], axis: int) -> np.ndarray:
-    """[parents flattened, units, everything else]."""
-    moved = np.moveaxis(array, [*parents, axis], range(len(parents) + 1))
-    copies = math.prod(moved.shape[: len(parents)])
-    return moved.reshape(copies, array.shape[axis], -1)
-
-
-def _spread(values: np.ndarray, places: list[int] | tuple[int, ...], ndim: int) -> np.ndarray:
-    order = np.argsort(places)
-    shape = [1] * ndim
-    for i in places:
-        shape[i] = -1
-    laid = values.transpose(order)
-    return laid.reshape([n if s == -1 else 1 for s, n in _sizes(shape, laid.shape)])
-
-
-def _sizes(shape: list[int], sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    following = iter(sizes)
-    return [(s, next(following) if s == -1 else 1) for s in shape]

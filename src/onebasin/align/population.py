@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align import channels
-from onebasin.align.activations import DataCost, DataObjective
 from onebasin.align.assignment import Assignment
 from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
+from onebasin.align.data_cost import DataCost
+from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import descend
 from onebasin.align.gauge import scaling_elements
 from onebasin.align.matching import COSTS, DATA_COSTS

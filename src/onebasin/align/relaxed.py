@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
 
-from onebasin.align.activations import DataObjective
+from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import Objective
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Gains, Signature
@@ -231,27 +231,25 @@ def _forms(objective: Objective, held: State) -> Iterable[Form]:
 def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
     """Products over the data, times those of the parameter that reads the factor if it counts."""
     symmetry = objective.symmetry
-    for name, measured in objective._by_factor.items():
-        parents = symmetry.parents[name]
+    for each, term in objective.products():
+        name, parents = each.factor, symmetry.parents[each.factor]
         n, copies = symmetry.sizes[name], tuple(symmetry.sizes[parent] for parent in parents)
-        for each in measured:
-            gram = each.gram if each.partner_gram is None else each.gram * each.partner_gram
-            gram = gram.reshape(*copies, *copies, n, n).astype(np.float64)
-            if each.term is None:
-                block = Block((), (), (*parents, name), (*copies, n))
-                own = PLAIN if each.partner_gram is not None else each.flipped_by
-                arrays: tuple[np.ndarray, ...] = ()
-            else:
-                term = objective._pairing.terms[each.term]
-                block, own = term.block, PLAIN
-                signs = _held_signs(symmetry, block, held, True)
-                arrays = (term.reference * signs, term.moving.astype(np.float64))
-            new, old = _letters(symmetry, block.sides)
-            up = [block.sides.index(parent) for parent in parents]
-            at = block.sides.index(name)
-            letters = "".join([*(new[i] for i in up), *(old[i] for i in up), new[at], old[at]])
-            sides = tuple(
-                dataclasses.replace(side, signature=own) if side.factor == name else side
-                for side in _sides(symmetry, block, True, unsigned=parents)
-            )
-            yield Form((gram, *arrays), (letters, new, old)[: 1 + len(arrays)], sides)
+        gram = each.gram if each.partner_gram is None else each.gram * each.partner_gram
+        gram = gram.reshape(*copies, *copies, n, n).astype(np.float64)
+        if term is None:
+            block = Block((), (), (*parents, name), (*copies, n))
+            own = PLAIN if each.partner_gram is not None else each.flipped_by
+            arrays: tuple[np.ndarray, ...] = ()
+        else:
+            block, own = term.block, PLAIN
+            signs = _held_signs(symmetry, block, held, True)
+            arrays = (term.reference * signs, term.moving.astype(np.float64))
+        new, old = _letters(symmetry, block.sides)
+        up = [block.sides.index(parent) for parent in parents]
+        at = block.sides.index(name)
+        letters = "".join([*(new[i] for i in up), *(old[i] for i in up), new[at], old[at]])
+        sides = tuple(
+            dataclasses.replace(side, signature=own) if side.factor == name else side
+            for side in _sides(symmetry, block, True, unsigned=parents)
+        )
+        yield Form((gram, *arrays), (letters, new, old)[: 1 + len(arrays)], sides)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onebasin.align.assignment import Assignment
+from onebasin.align.certificate import Candidate
 from onebasin.align.descent import Descent, Objective, descend, forward
 from onebasin.align.invariants import invariant_start, tangled
 from onebasin.align.state import State
@@ -19,10 +20,19 @@ FAR_BEHIND = 0.05
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Found:
-    """The best descent, and the start that it came from."""
+    """The best descent, the start that it came from, and what else a thorough search tried.
+
+    Attributes:
+        best: The descent that was kept.
+        start: How it came about, in words.
+        candidates: What was tried, best first.
+        skipped: Why something was not tried.
+    """
 
     best: Descent
     start: str
+    candidates: tuple[Candidate, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def search(

@@ -22,10 +22,11 @@ import optax
 
 from onebasin.align.barrier import as_pytree
 from onebasin.align.descent import descend
-from onebasin.align.pairing import Channel, Pairing
+from onebasin.align.pairing import Pairing
 from onebasin.align.search import Found
 from onebasin.align.state import State
 from onebasin.align.task import Task, half_way, leaves_of, mean_of, push, same, split_floats
+from onebasin.align.terms import Channel
 from onebasin.posterior import Gaussian
 from onebasin.symmetry import Element, Symmetry
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from onebasin.align.activations import DataObjective
 from onebasin.align.assignment import Assignment
 from onebasin.align.barrier import as_pytree
+from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import Descent, Objective
 from onebasin.align.paths import interpolate
 from onebasin.align.search import STARTS, Found, search

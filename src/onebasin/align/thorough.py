@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from onebasin.align import channels
-from onebasin.align.activations import DataCost
+from onebasin.align.certificate import Candidate
+from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Descent, Objective, forward
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import STARTS, Found, search
@@ -27,37 +28,9 @@ from onebasin.posterior import Gaussian
 MATCHED = ("activations", "correlation")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Candidate:
-    """One outcome: how it came about, the objective of the task's cost, and the loss half way."""
-
-    name: str
-    objective: float
-    loss: float
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Thorough(Found):
-    """The candidate of least loss, and all of them, best first.
-
-    Attributes:
-        candidates: What was tried.
-        skipped: Why something was not tried.
-    """
-
-    candidates: tuple[Candidate, ...] = ()
-    skipped: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        width = max(len(c.name) for c in self.candidates)
-        lines = [f"{'candidate':{width}}  {'midpoint loss':>13}  {'objective':>12}"]
-        lines += [f"{c.name:{width}}  {c.loss:13.6g}  {c.objective:12.6g}" for c in self.candidates]
-        return "\n".join([*lines, *self.skipped])
-
-
 def thorough(
     task: Task, *, random_starts: int = 8, draws: int = 3, refine: Solver | None = None
-) -> Thorough:
+) -> Found:
     """Tries many candidates and keeps the one with the least training loss half way.
 
     Args:
@@ -87,7 +60,7 @@ def thorough(
     tried.sort(key=_rank)
     chosen, best = tried[0]
     title = f"{chosen.name} (least midpoint loss of {len(tried)} candidates)"
-    return Thorough(best, title, tuple(candidate for candidate, _ in tried), tuple(skipped))
+    return Found(best, title, tuple(candidate for candidate, _ in tried), tuple(skipped))
 
 
 def _rank(tried: tuple[Candidate, Descent]) -> tuple[float, float]:

@@ -47,8 +47,10 @@ def barrier(
     """Measure loss and error on the straight line from the network A to the network B.
 
     A barrier is how far the curve rises above the chord between its ends. It is shown as the files
-    are, and after A was moved onto B by a symmetry that leaves its function alone. To match by
-    something else than weights, move A with `onebasin align` and use --no-align here.
+    are, and after A was moved onto B by a symmetry that leaves its function alone. Beside each loss
+    stands the one that is left at the best temperature of each point: a barrier that vanishes there
+    is one of confidence, not of function. To match by something else than weights, move A with
+    `onebasin align` and use --no-align here.
 
     Example: `onebasin barrier onebasin-demo/a.safetensors onebasin-demo/b.safetensors
     --model examples/digits.py:factory --data examples/digits.py:loader`
@@ -61,11 +63,11 @@ def barrier(
         loss = _loss(loaded.apply_fn, load_labelled(data, loaded))
         symmetry = onebasin.discover(*loaded) if align else None
     with working(f"Walking from {moving} to {reference}", as_json):
-        curves = {"before": onebasin.barrier(loss, a, b, points)}
+        curves = {"before": onebasin.barrier(loss, a, b, points, calibrate=True)}
         alignment = None
         if symmetry is not None:
             alignment = onebasin.align(symmetry, a, to=b, seed=seed)
-            curves["after"] = onebasin.barrier(loss, alignment.params, b, points)
+            curves["after"] = onebasin.barrier(loss, alignment.params, b, points, calibrate=True)
         text = _table(curves)
     if as_json:
         print_json(
@@ -73,12 +75,23 @@ def barrier(
                 "moved": str(moving),
                 "reference": str(reference),
                 "t": curves["before"].t,
-                **{when: {"curve": x.curve, "height": x.height} for when, x in curves.items()},
+                **{when: _numbers(found) for when, found in curves.items()},
                 "alignment": None if alignment is None else certificate(alignment),
             }
         )
         return
     typer.echo(text)
+
+
+def _numbers(found: onebasin.Barrier) -> dict[str, Any]:
+    """A barrier for scripts, with what is left of it after calibration beside it."""
+    assert found.calibrated is not None
+    return {
+        "curve": found.curve,
+        "height": found.height,
+        "calibrated": {"curve": found.calibrated.curve, "height": found.calibrated.height},
+        "temperature": found.temperature,
+    }
 
 
 def _loss(apply_fn: Any, pairs: list[tuple[Any, Any]]) -> Any:
@@ -105,11 +118,16 @@ def _table(curves: dict[str, onebasin.Barrier]) -> str:
 
 
 def _columns(found: onebasin.Barrier, part: str) -> list[str]:
-    """Loss and error on one set of data, under its name."""
+    """Loss, calibrated loss and error on one set of data, under its name."""
+    assert found.calibrated is not None
     columns = []
-    for measure in ("loss", "error"):
-        values = [*found.curve[part + measure].tolist(), float(found.height[part + measure])]
-        cells = [measure, *(f"{value:.4f}" for value in values)]
+    for title, own, name in (
+        ("loss", found, "loss"),
+        ("calibrated", found.calibrated, "loss"),
+        ("error", found, "error"),
+    ):
+        values = [*own.curve[part + name].tolist(), float(own.height[part + name])]
+        cells = [title, *(f"{value:.4f}" for value in values)]
         width = max(map(len, cells))
         columns.append([cell.rjust(width) for cell in cells])
     rows = ["  ".join(cells) for cells in zip(*columns, strict=True)]

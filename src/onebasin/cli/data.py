@@ -1,21 +1,19 @@
 """Data that a user names on the command line as `MODULE:LOADER`."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin import _factory
-from onebasin._factory import FactoryError, Model, one_line
+from onebasin._factory import FactoryError, Model, describe, load_returned, one_line
 
 LABELLED = "(inputs, labels), or ((train_inputs, train_labels), (test_inputs, test_labels))"
 
 
 def load_inputs(name: str, model: Model) -> Any:
     """Inputs of the model; of a loader that returns labels too, the (training) inputs."""
-    returned = _load(name)
+    returned = load_returned(name, "loader", LABELLED)
     found = next((x for x in _firsts(returned) if _fits(x, model.inputs)), None)
     if found is None:
         raise FactoryError(_refused(name, returned, model, f"inputs, {LABELLED}"))
@@ -25,7 +23,7 @@ def load_inputs(name: str, model: Model) -> Any:
 
 def load_labelled(name: str, model: Model) -> list[tuple[Any, Any]]:
     """One pair of inputs and labels, or two: for training and for testing."""
-    returned = _load(name)
+    returned = load_returned(name, "loader", LABELLED)
     pairs = [returned] if _is_pair(returned, model) else returned
     if not (
         isinstance(pairs, tuple | list)
@@ -34,25 +32,6 @@ def load_labelled(name: str, model: Model) -> list[tuple[Any, Any]]:
     ):
         raise FactoryError(_refused(name, returned, model, LABELLED))
     return [_checked(name, inputs, labels, model) for inputs, labels in pairs]
-
-
-def _load(name: str) -> Any:
-    module_name, colon, attribute = name.rpartition(":")
-    if not (colon and module_name and attribute):
-        raise FactoryError(
-            f"Got --data {name!r}, expected MODULE:LOADER: "
-            "write for example my_data:loader or path/to/file.py:loader."
-        )
-    path = _factory._as_path(module_name)
-    with _factory._importable(Path.cwd(), *([path.resolve().parent] if path else [])):
-        module = _factory._import_file(path) if path else _factory._import_module(module_name)
-        loader = getattr(module, attribute, None)
-        if not callable(loader):
-            raise FactoryError(
-                f"Got the loader {attribute!r}, and {module_name} has no such function: "
-                f"{_factory._suggestion(module, attribute)}."
-            )
-        return _factory._call(loader, name)
 
 
 def _firsts(returned: Any) -> list[Any]:
@@ -87,7 +66,7 @@ def _refused(name: str, returned: Any, model: Model, expected: str) -> str:
         for leaf in jax.tree.leaves(model.inputs)
     ]
     shape = getattr(returned, "shape", None)
-    got = _factory._a(returned) if shape is None else f"an array of shape {tuple(shape)}"
+    got = describe(returned) if shape is None else f"an array of shape {tuple(shape)}"
     return (
         f"{name} returned {got}, expected {expected}, with inputs as those of the model, of shape "
         f"{' and '.join(shapes)}: change its return statement."
@@ -115,7 +94,7 @@ def _checked(name: str, inputs: Any, labels: Any, model: Model) -> tuple[Any, An
     outputs = _outputs(name, inputs, model)
     if getattr(outputs, "ndim", None) != 2:
         raise FactoryError(
-            f"The model returns {getattr(outputs, 'shape', _factory._a(outputs))} for {count} "
+            f"The model returns {getattr(outputs, 'shape', describe(outputs))} for {count} "
             "inputs, expected logits (example, class): a barrier is measured on classifiers."
         )
     classes = outputs.shape[1]

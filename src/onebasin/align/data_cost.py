@@ -26,14 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align.pairing import Channel, Pairing, Term
-from onebasin.align.signs import Gains, Signature, best_signs
-from onebasin.align.state import State
+from onebasin.align.data_objective import DataObjective, Measured
+from onebasin.align.pairing import Pairing
+from onebasin.align.signs import Signature
+from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block, Element
-
-TIE_BREAK = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,234 +44,6 @@ class Site:
     block: Block
     partner: Captured | None = None
     partner_block: Block | None = None
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class _Measured:
-    """Products over the data, [p, q, i, j], and what is needed to price and to sign them."""
-
-    site: Site
-    gram: np.ndarray
-    norms: tuple[np.ndarray, np.ndarray]
-    flipped_by: Signature
-    partner_gram: np.ndarray | None = None
-    partner_norms: tuple[np.ndarray, np.ndarray] | None = None
-    term: int | None = None
-
-
-class DataObjective:
-    """An objective for coordinate descent, made of products of activations."""
-
-    def __init__(
-        self,
-        symmetry: Symmetry,
-        measured: list[_Measured],
-        pairing: Pairing,
-        weights: Pairing,
-    ):
-        self.symmetry = symmetry
-        self._pairing = pairing
-        self.weights = weights
-        self._by_factor: dict[str, list[_Measured]] = {}
-        for each in measured:
-            self._by_factor.setdefault(each.site.factor, []).append(each)
-        self._constant = self._norms()
-
-    def factors(self) -> list[str]:
-        named = [f.name for f in self.symmetry.factors if f.name in self._by_factor]
-        parents = {p for name in named for p in self.symmetry.parents[name]}
-        return [
-            f.name
-            for f in self.symmetry.factors
-            if "permutation" in f.kinds and (f.name in self._by_factor or f.name in parents)
-        ]
-
-    def exact(self) -> bool:
-        free = not any(self.symmetry.parents[name] for name in self.factors())
-        coupled = any(each.term is not None for own in self._by_factor.values() for each in own)
-        return free and not coupled
-
-    def quadratic(self) -> set[str]:
-        return set()
-
-    def neighbours(self, name: str) -> set[str]:
-        found = set()
-        for own, several in self._by_factor.items():
-            for each in several:
-                if each.term is None:
-                    continue
-                sides = {s for s in self._pairing.terms[each.term].sides if s}
-                if name in sides | {own}:
-                    found |= (sides | {own}) & self.symmetry.permutable
-        return (found | self.weights.neighbours(name)) & set(self.factors())
-
-    def cost(self, objective: float) -> float:
-        """Sum of squared distances between matched units' activations (or contributions)."""
-        return self._constant - 2 * objective
-
-    def objective(self, state: State) -> float:
-        total = 0.0
-        for name in self._by_factor:
-            permutation = state.permutations[name]
-            for signature, gain in self._matched_gains(name, state).items():
-                own = np.take_along_axis(gain, permutation[..., None], axis=-1)[..., 0]
-                if signature:
-                    own = own * np.prod(state.signs[name][..., sorted(signature)], axis=-1)
-                total += float(own.sum(dtype=np.float64))
-        return total
-
-    def gains(self, name: str, state: State) -> Gains:
-        """Gains at the parents' present matches, [parents.., i, j]."""
-        if name not in self._by_factor:
-            return {frozenset(): self._from_children(name, state)}
-        found = self._matched_gains(name, state)
-        return self._with_weights(found, self.weights.gains(name, state))
-
-    def _matched_gains(self, name: str, state: State) -> Gains:
-        parents = self.symmetry.parents[name]
-        n = self.symmetry.sizes[name]
-        copies = tuple(self.symmetry.sizes[p] for p in parents)
-        rows = np.arange(int(np.prod(copies, dtype=int)))
-        matched = rows
-        if parents:
-            from_each = [
-                state.permutations.get(p, np.arange(self.symmetry.sizes[p])) for p in parents
-            ]
-            grids = np.meshgrid(*from_each, indexing="ij")
-            matched = np.ravel_multi_index([g.ravel() for g in grids], copies)
-        return {
-            signature: full[rows, matched].reshape(*copies, n, n)
-            for signature, full in self._data_gains(name, state).items()
-        }
-
-    def _from_children(self, name: str, state: State) -> np.ndarray:
-        """What a factor that is only read through its dependants would gain, these held."""
-        n = self.symmetry.sizes[name]
-        total = np.zeros((n, n), np.float32)
-        for child in self._by_factor:
-            if self.symmetry.parents[child] != (name,):
-                continue
-            values, _ = best_signs(
-                self.outer_gains(child, state), self.symmetry.factor(child).signs
-            )
-            held = state.permutations[child]
-            for p in range(n):
-                picked = values[p][:, np.arange(values.shape[-1]), held[p]]
-                total[p] += picked.sum(axis=-1)
-        return total
-
-    def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
-        return self.gains(name, state)
-
-    def outer_gains(self, name: str, state: State) -> Gains:
-        """Gains for every pair of parents, [p, q, i, j]."""
-        found = self._data_gains(name, state)
-        return self._with_weights(found, self.weights.outer_gains(name, state))
-
-    def _with_weights(self, found: Gains, weights: Gains) -> Gains:
-        """Breaks ties: units that the data never excite are told apart by their weights alone."""
-        largest = max((float(np.abs(g).max(initial=0)) for g in found.values()), default=0.0)
-        heaviest = max((float(np.abs(g).max(initial=0)) for g in weights.values()), default=0.0)
-        if not heaviest:
-            return found
-        scale = np.float32(TIE_BREAK * (largest or 1.0) / heaviest)
-        for signature, gain in weights.items():
-            held = found.get(signature)
-            found[signature] = scale * gain if held is None else held + scale * gain
-        return found
-
-    def _data_gains(self, name: str, state: State) -> Gains:
-        found: Gains = {}
-        for each in self._by_factor.get(name, ()):
-            gram = each.gram
-            signature = each.flipped_by
-            if each.partner_gram is not None:
-                gram, signature = gram * each.partner_gram, frozenset()
-            elif each.term is not None:
-                gram, signature = gram * self._partner(each, state), frozenset()
-            found[signature] = found[signature] + gram if signature in found else gram
-        return found
-
-    def own_gains(self, name: str, state: State) -> np.ndarray:
-        n = self.symmetry.sizes[name]
-        if name not in self._by_factor:
-            return np.zeros((n, n), np.float32)
-        totals, _ = best_signs(self.gains(name, state), self.symmetry.factor(name).signs)
-        return totals
-
-    def moving_norms(self, name: str) -> np.ndarray:
-        """Squared norm of every moving unit's activation (or contribution), [parents.., j]."""
-        copies = tuple(self.symmetry.sizes[p] for p in self.symmetry.parents[name])
-        total = np.zeros((*copies, self.symmetry.sizes[name]), np.float32)
-        for each in self._by_factor.get(name, ()):
-            norms = each.norms[1]
-            if each.partner_norms is not None:
-                norms = norms * each.partner_norms[1]
-            total += norms.reshape(total.shape)
-        return total
-
-    def sign_gains(self, name: str, state: State) -> Gains:
-        raise AssertionError(f"factor {name!r} is not one of this objective's")
-
-    def _partner(self, each: _Measured, state: State) -> np.ndarray:
-        """Products of the parameter's side of a contribution, other sides as they are now."""
-        assert each.term is not None
-        term = self._pairing.terms[each.term]
-        axis = term.sides.index(each.site.factor)
-        at = [term.sides.index(p) for p in self.symmetry.parents[each.site.factor]]
-        if not at:
-            return self._pairing.product(each.term, axis, state)[None, None]
-        return self._pairing.outer_product(each.term, axis, at, state)
-
-    def _norms(self) -> float:
-        total = 0.0
-        for several in self._by_factor.values():
-            for each in several:
-                for which in (0, 1):
-                    own = each.norms[which].astype(np.float64)
-                    if each.partner_norms is not None:
-                        own = own * each.partner_norms[which]
-                    total += float(own.sum())
-        return total
-
-    def settle_signs(self, state: State) -> None:
-        """Signs that the activations decide, then all others by the weights."""
-        decided: dict[str, set[int]] = {}
-        for name, several in self._by_factor.items():
-            count = self.symmetry.factor(name).signs
-            if not count:
-                continue
-            gains: Gains = {}
-            for each in several:
-                if each.flipped_by:
-                    held = gains.get(each.flipped_by, 0.0)
-                    gains[each.flipped_by] = held + self._matched(each, state)
-            if gains:
-                _, signs = best_signs(gains, count)
-                decided[name] = set().union(*gains)
-                for generator in decided[name]:
-                    state.signs[name][..., generator] = signs[..., generator]
-        for _ in range(4):
-            before = {k: v.copy() for k, v in state.signs.items()}
-            for factor in self.symmetry.factors:
-                if factor.signs:
-                    signs = self.weights.best_signs_held(factor.name, state)
-                    for generator in range(factor.signs):
-                        if generator not in decided.get(factor.name, ()):
-                            state.signs[factor.name][..., generator] = signs[..., generator]
-            if all(np.array_equal(before[k], state.signs[k]) for k in before):
-                break
-
-    def _matched(self, each: _Measured, state: State) -> np.ndarray:
-        """Products of matched units, [parents.., i]."""
-        name = each.site.factor
-        held, self._by_factor[name] = (
-            self._by_factor[name],
-            [dataclasses.replace(each, partner_gram=None, term=None)],
-        )
-        (gain,) = self._matched_gains(name, state).values()
-        self._by_factor[name] = held
-        return np.take_along_axis(gain, state.permutations[name][..., None], axis=-1)[..., 0]
 
 
 class DataCost:
@@ -329,7 +100,7 @@ class DataCost:
         measured = []
         for site, sums, flipped in zip(self._sites, totals, self._flips, strict=True):
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = _Measured(site, gram, norms, flipped)
+            each = Measured(site.factor, gram, norms, flipped)
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
