@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
+    from onebasin.evaluate import metrics as metrics
     from onebasin.evaluate import predict as predict
     from onebasin.infer import Laplace as Laplace
     from onebasin.infer import Normal as Normal
@@ -62,6 +63,7 @@ _LAZY = {
     "Normal": "infer",
     "Problem": "infer",
     "StudentT": "infer",
+    "metrics": "evaluate",
     "predict": "evaluate",
 }
 
@@ -100,6 +102,7 @@ __all__ = [
     "interpolate",
     "losses",
     "marginal_loss",
+    "metrics",
     "moments",
     "nets",
     "plane",
