@@ -1,7 +1,9 @@
 """Where posteriors come from: one problem, many methods."""
 
+from onebasin.infer.dropout import dropout
 from onebasin.infer.ensemble import ensemble
 from onebasin.infer.hmc import hmc
+from onebasin.infer.laplace import laplace
 from onebasin.infer.loop import DivergenceError
 from onebasin.infer.mclmc import mclmc
 from onebasin.infer.mean_field import mean_field
@@ -20,8 +22,10 @@ __all__ = [
     "Prior",
     "Problem",
     "StudentT",
+    "dropout",
     "ensemble",
     "hmc",
+    "laplace",
     "mclmc",
     "mean_field",
     "multi_mode",

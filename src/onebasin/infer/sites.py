@@ -7,24 +7,20 @@ is used nowhere else, seen as rows a_t (t a position in an image or a sequence) 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.symmetry.program import Equation, Program, Variable, depends_on
-
-# What only moves or repeats the entries of an array.
-_MOVES = (
-    "broadcast_in_dim",
-    "convert_element_type",
-    "copy",
-    "expand_dims",
-    "reshape",
-    "squeeze",
-    "transpose",
+from onebasin.symmetry.program import (
+    MOVES,
+    Equation,
+    Program,
+    Variable,
+    depends_on,
+    moved,
+    moved_index,
 )
 
 
@@ -54,7 +50,7 @@ class Site:
 
     def moved(self, leaf: Any) -> Any:
         """The leaf as the operation sees it."""
-        return _move(self.moves, leaf)
+        return moved(self.moves, leaf)
 
     def rows(self, operand: Any) -> jax.Array:
         """What enters the operation as rows (positions, inputs), a 1 behind each for the bias."""
@@ -85,7 +81,7 @@ def find_sites(program: Program, count: int) -> tuple[tuple[Site, ...], tuple[in
         side = 1 - equation.inputs.index(last)
         if id(equation.inputs[side]) not in data:
             continue
-        places = _places(variable, moves)
+        places = moved_index(variable.shape, moves)
         if equation.name in ("add", "add_any"):
             sums[leaf] = (id(equation.inputs[side]), places)
         elif _linear(equation, side) and len(np.unique(places)) == places.size:
@@ -207,22 +203,8 @@ def _follow(
     moves: list[Equation] = []
     while len(uses.get(id(variable), ())) == 1:
         (equation,) = uses[id(variable)]
-        if equation is None or equation.name not in _MOVES:
+        if equation is None or equation.name not in MOVES:
             return moves, variable, equation
         moves.append(equation)
         (variable,) = equation.outputs
     return moves, variable, None
-
-
-def _move(moves: Sequence[Equation], value: Any) -> Any:
-    for equation in moves:
-        value = equation.primitive.bind(value, **equation.params)
-    return value
-
-
-def _places(variable: Variable, moves: Sequence[Equation]) -> np.ndarray:
-    """Where in the raveled leaf the entries of a moved leaf come from."""
-    places = np.arange(np.prod(variable.shape, dtype=int)).reshape(variable.shape)
-    steps = [equation for equation in moves if equation.name != "convert_element_type"]
-    with jax.ensure_compile_time_eval():
-        return np.asarray(_move(steps, jnp.asarray(places)))

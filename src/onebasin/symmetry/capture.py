@@ -16,7 +16,7 @@ from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
 from onebasin.symmetry.discover import Analysis, analyse, read
 from onebasin.symmetry.elements import Block
-from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate
+from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
 from onebasin.symmetry.steps import Value
 
 
@@ -29,21 +29,29 @@ class Captured:
         blocks: Its boxes, with the index sets of their sides ("" where there is none).
         leaf: The parameter that it is, if it is one as it stands.
         data: Whether it depends on the inputs.
+        origin: The parameter that it is, if it is one, moved or not.
+        moves: What happened to that parameter.
     """
 
     number: int
     blocks: tuple[Block, ...]
     leaf: int | None
     data: bool
+    origin: int | None = None
+    moves: tuple[Equation, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contraction:
-    """Two values summed over the index sets in `over`, giving `result`."""
+    """Two values summed over the index sets in `over`, giving `result`.
+
+    `axes` are the axes of each value along which that is done.
+    """
 
     operands: tuple[Captured, Captured]
     over: frozenset[str]
     result: Captured
+    axes: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Probe:
@@ -54,6 +62,7 @@ class Probe:
         self._analysis = analyse(self._program, params)
         self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])
+        self._origins = origins(self._program, self._program.inputs[: self._count])
         self._watched: list[Variable] = []
         self.symmetry = self._analysis.symmetry
         self.contractions: list[Contraction] = []
@@ -71,7 +80,10 @@ class Probe:
                 for name in _names_along(self._analysis, variable, own)
             )
             if over or any(any(block.sides) for block in result.blocks):
-                self.contractions.append(Contraction((operands[0], operands[1]), over, result))  # type: ignore[arg-type]
+                along = tuple(axes[0]), tuple(axes[1])
+                self.contractions.append(
+                    Contraction((operands[0], operands[1]), over, result, along)  # type: ignore[arg-type]
+                )
 
     def values(self, params: Any, inputs: Any) -> list[Any]:
         """What enters and leaves the contractions, in the order of their numbers."""
@@ -94,7 +106,9 @@ class Probe:
         blocks = tuple(
             box_of(layout, key, value.shape, self._analysis.names) for key in layout.block_keys()
         )
-        return Captured(number, blocks, leaves.get(id(variable)), id(variable) in self._data)
+        origin, moves = self._origins.get(id(variable), (None, []))
+        data = id(variable) in self._data
+        return Captured(number, blocks, leaves.get(id(variable)), data, origin, tuple(moves))
 
 
 def _contracted_axes(equation: Equation) -> tuple[Sequence[int], Sequence[int]] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -31,6 +32,16 @@ _CUSTOM = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
+# What only moves or repeats the entries of an array.
+MOVES = (
+    "broadcast_in_dim",
+    "convert_element_type",
+    "copy",
+    "expand_dims",
+    "reshape",
+    "squeeze",
+    "transpose",
+)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -153,6 +164,31 @@ def depends_on(program: Program, roots: Sequence[Variable]) -> set[int]:
         if any(id(v) in reached for v in equation.inputs):
             reached.update(id(v) for v in equation.outputs)
     return reached
+
+
+def origins(program: Program, roots: Sequence[Variable]) -> dict[int, tuple[int, list[Equation]]]:
+    """By the id of each variable that is a root, moved: which root, and the moves."""
+    found: dict[int, tuple[int, list[Equation]]] = {id(v): (n, []) for n, v in enumerate(roots)}
+    for equation in program.equations:
+        if equation.name in MOVES and id(equation.inputs[0]) in found:
+            root, moves = found[id(equation.inputs[0])]
+            found[id(equation.outputs[0])] = (root, [*moves, equation])
+    return found
+
+
+def moved_index(shape: Sequence[int], moves: Sequence[Equation]) -> np.ndarray:
+    """Where in a raveled array of some shape the entries of the moved array come from."""
+    index = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    steps = [equation for equation in moves if equation.name != "convert_element_type"]
+    with jax.ensure_compile_time_eval():
+        return np.asarray(moved(steps, jnp.asarray(index)))
+
+
+def moved(moves: Sequence[Equation], value: Any) -> Any:
+    """A value after some moves."""
+    for equation in moves:
+        value = equation.primitive.bind(value, **equation.params)
+    return value
 
 
 def calls_host(program: Program) -> bool:
