@@ -65,7 +65,8 @@ def likelihood_root(
         apart = jnp.eye(len(p))[:, None, :, None] * own[:, :, None, :]
         return apart.reshape(-1, *outputs.shape)
     if problem.likelihood == "gaussian":
-        noise = jnp.exp(unknowns["log_noise"]) if problem.learns_noise else problem.noise
+        learned = problem.learns_noise
+        noise = jnp.exp(unknowns["log_noise"]) if learned else jnp.asarray(problem.noise)
         return jnp.eye(outputs.size).reshape(-1, *outputs.shape) / noise
 
     def loss(flat: jax.Array) -> jax.Array:

@@ -29,7 +29,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from onebasin.infer.problem import Problem
 from onebasin.infer.spectra import Spectrum
@@ -76,7 +75,7 @@ def calibrated_multiplier(
     """
     params = problem.params_of(unknowns)
     count = min(_EXAMPLES, problem.num_examples)
-    batch = problem.take(np.arange(count) * problem.num_examples // count)
+    batch = problem.take(jnp.arange(count) * problem.num_examples // count)
     noise = jax.random.normal(key, (_PAIRS, len(scale)))
 
     def losses(vector: jax.Array) -> jax.Array:
