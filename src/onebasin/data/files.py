@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pooch
 
 from onebasin.data.errors import DataError
 from onebasin.data.source import File, Form, Paths, Source
@@ -36,6 +35,8 @@ def roots(root: str | os.PathLike[str] | None) -> list[Path]:
 
 def cache() -> Path:
     """The folder that downloads go to."""
+    import pooch
+
     return Path(pooch.os_cache("onebasin"))
 
 
@@ -119,6 +120,8 @@ def missing(source: Source, folders: list[Path]) -> str:
 
 
 def _fetch(source: Source, file: File, place: Path, progress: Any) -> Path:
+    import pooch
+
     path = place / file.name
     reasons = []
     for url in file.urls:
@@ -151,6 +154,8 @@ def _fetch(source: Source, file: File, place: Path, progress: Any) -> Path:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    import pooch
+
     logger = pooch.get_logger()
     before = logger.level
     logger.setLevel(logging.WARNING)
