@@ -166,9 +166,33 @@ class Pairing:
     def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
         """One term's products for every pair of parents, [p, q, i, j]."""
         term = self.terms[number]
-        a = front(self._flipped(term, state, {axis, *at}), at, axis)
-        b = front(self._moved(term, state, skip={axis, *at}), at, axis)
-        return np.einsum("pir,qjr->pqij", a, b, optimize=True)
+        skip = {axis, *at}
+        a = front(self._flipped(term, state, skip), at, axis)
+        siblings = [side for side in self._siblings(term, axis) if side in state.permutations]
+        if not siblings:
+            b = front(self._moved(term, state, skip=skip), at, axis)
+            return np.einsum("pir,qjr->pqij", a, b, optimize=True)
+        parts = []
+        for number, parent in enumerate(np.ndindex(*self._copies(term.sides[axis]))):
+            # Siblings are read where the parent ends, whichever one is moved there.
+            there = State(dict(state.permutations), dict(state.signs))
+            for side in siblings:
+                for kind in (there.permutations, there.signs):
+                    if side in kind:
+                        kind[side] = np.broadcast_to(kind[side][parent], kind[side].shape)
+            b = front(self._moved(term, there, skip=skip), at, axis)
+            parts.append(np.einsum("ir,qjr->qij", a[number], b, optimize=True))
+        return np.stack(parts)
+
+    def _siblings(self, term: Term, axis: int) -> list[str]:
+        """The other sides of a term that depend on the same parents."""
+        parents = self.symmetry.parents
+        own = parents[term.sides[axis]]
+        return [
+            side
+            for i, side in enumerate(term.sides)
+            if i != axis and side in parents and parents[side] == own
+        ]
 
     def own_gains(self, name: str, state: State) -> np.ndarray:
         """Gains [n, n] of a parent from terms that none of its children are a side of."""

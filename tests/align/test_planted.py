@@ -1,0 +1,115 @@
+"""A random element of the group, planted, is found again, whatever the cost.
+
+Costs on data are given more examples than the zoo has: with two, all correlations are 1. They do
+not see signs that flip a value as a whole (a residual stream before its LayerNorm), and say so
+where no contraction reads a factor.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import CASES, THOROUGH
+
+import onebasin as ob
+
+ALL = {case.name: case for case in CASES}
+# Plain, signs, two signs per unit, ties, groups, blocks, self-connections, heads, loops.
+QUICK = (
+    "mlp-relu",
+    "mlp-tanh",
+    "bilinear-glu",
+    "mlp-batchnorm-relu",
+    "one-gain-two-layers",
+    "cnn-plain",
+    "grouped-conv",
+    "resnet-None-relu",
+    "rnn-tanh",
+    "encoder-plain",
+    "encoder-scanned",
+)
+GAUSSIAN = ("wasserstein", "kl", "kl-reverse")
+DATA = ("activations", "correlation", "contributions", "preactivations")
+SEEDS = 20 if THOROUGH else 1
+
+
+@functools.cache
+def network(name: str) -> tuple[Any, Any, Any, ob.Symmetry]:
+    model = ALL[name].build()
+    return *model, ob.discover(*model)
+
+
+def more(inputs: Any, count: int = 48) -> Any:
+    """As many examples as tell all units apart."""
+
+    def drawn(leaf: Any) -> Any:
+        rng = np.random.default_rng(7)
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.asarray(rng.normal(size=(count, *leaf.shape[1:])), leaf.dtype)
+        return leaf[rng.integers(0, len(leaf), count)]
+
+    return jax.tree.map(drawn, inputs)
+
+
+def gap(a: Any, b: Any) -> float:
+    """The largest difference, relative to the largest entry of each leaf."""
+    pairs = [
+        (np.asarray(x), np.asarray(y))
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    ]
+    return max(
+        float(np.max(np.abs(x - y)) / (np.max(np.abs(x)) + 1e-30))
+        for x, y in pairs
+        if x.size and np.issubdtype(x.dtype, np.floating)
+    )
+
+
+def moved(symmetry: ob.Symmetry, params: Any, seed: int) -> Any:
+    return symmetry.act(symmetry.random(jax.random.key(seed)), params)
+
+
+@pytest.mark.parametrize("name", ALL if THOROUGH else QUICK)
+def test_weights(name: str) -> None:
+    _, params, _, symmetry = network(name)
+    for seed in range(SEEDS):
+        found = ob.align(symmetry, moved(symmetry, params, seed), to=params)
+        assert gap(params, found.params) < 1e-4, seed
+        assert found.cost <= found.cost_before * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("cost", GAUSSIAN)
+@pytest.mark.parametrize("name", ALL if THOROUGH else QUICK)
+def test_gaussians(name: str, cost: str) -> None:
+    _, params, _, symmetry = network(name)
+    if not all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(params)):
+        pytest.skip("a Gaussian of counters")
+    posterior = ob.Gaussian(params, jax.tree.map(lambda x: 0.1 * (1 + jnp.abs(x)), params))
+    for seed in range(SEEDS):
+        element = symmetry.random(jax.random.key(seed))
+        found = ob.align(
+            symmetry, ob.push_forward(symmetry, element, posterior), to=posterior, cost=cost
+        )
+        assert gap(posterior.mean, found.params.mean) < 1e-4, seed
+        assert gap(posterior.std, found.params.std) < 1e-4, seed
+
+
+@pytest.mark.parametrize("cost", DATA)
+@pytest.mark.parametrize("name", ALL if THOROUGH else QUICK)
+def test_data(name: str, cost: str) -> None:
+    apply_fn, params, inputs, symmetry = network(name)
+    if not symmetry.permutable:
+        pytest.skip("nothing to match")
+    at_work = {"apply_fn": apply_fn, "inputs": more(inputs)}
+    unseen = any(f.signs and "permutation" not in f.kinds for f in symmetry.factors)
+    for seed in range(SEEDS):
+        moving = moved(symmetry, params, seed)
+        try:
+            found = ob.align(symmetry, moving, to=params, cost=cost, **at_work)
+        except ValueError as error:
+            assert "cannot see factor" in str(error)  # noqa: PT017
+            return
+        if not unseen:
+            assert gap(params, found.params) < 1e-4, seed
