@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
+    from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import metrics as metrics
+    from onebasin.evaluate import mmd as mmd
     from onebasin.evaluate import predict as predict
     from onebasin.infer import Laplace as Laplace
     from onebasin.infer import Normal as Normal
@@ -63,11 +65,14 @@ _LAZY = {
     "Normal": "infer",
     "Problem": "infer",
     "StudentT": "infer",
+    "MMD": "evaluate",
     "metrics": "evaluate",
+    "mmd": "evaluate",
     "predict": "evaluate",
 }
 
 __all__ = [
+    "MMD",
     "Alignment",
     "Barrier",
     "Bend",
@@ -103,6 +108,7 @@ __all__ = [
     "losses",
     "marginal_loss",
     "metrics",
+    "mmd",
     "moments",
     "nets",
     "plane",

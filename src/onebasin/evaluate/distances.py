@@ -1,0 +1,130 @@
+"""All distances between the rows of a table that is read in blocks of columns."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Blocks = Callable[[], Iterator[np.ndarray]]
+"""A fresh pass over the columns: blocks (row, column), centred."""
+
+TILE = 512
+STRIP = 4096
+UNROLL = 16
+PAIRS = 1 << 22
+
+
+def squared_euclidean(blocks: Blocks, count: int) -> np.ndarray:
+    """Squared Euclidean distances (row, row) by one matrix product per block.
+
+    With the Gram matrix G they are G_ii + G_jj - 2 G_ij, summed over blocks in double precision.
+    That cancels where two rows are much closer to each other than to the centre: those pairs are
+    computed again from their differences, in a second pass.
+    """
+    gram = np.zeros((count, count))
+    resolution = 0.0
+    for block in blocks():
+        gram += _gram(block)
+        resolution = 1e4 * float(np.finfo(block.dtype).eps)
+    norms = np.diagonal(gram)
+    reach = norms[:, None] + norms[None, :]
+    gram *= -2
+    gram += reach
+    close = np.argwhere(np.triu(gram < resolution * reach, 1))
+    np.fill_diagonal(gram, 0)
+    if len(close):
+        rows, columns = close.T
+        exact = _direct(blocks, rows, columns)
+        gram[rows, columns] = gram[columns, rows] = exact
+    return gram
+
+
+def _gram(block: np.ndarray) -> np.ndarray:
+    if jax.default_backend() == "cpu":
+        # NumPy sees that both sides are the same and computes one half.
+        return block @ block.T
+    on_device = jnp.asarray(block)
+    return np.asarray(jnp.matmul(on_device, on_device.T, precision=jax.lax.Precision.HIGHEST))
+
+
+def _direct(blocks: Blocks, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    found = np.zeros(len(rows))
+    for block in blocks():
+        step = max(1, PAIRS // block.shape[1])
+        for first in range(0, len(rows), step):
+            part = slice(first, first + step)
+            gap = block[rows[part]] - block[columns[part]]
+            found[part] += np.einsum("ij,ij->i", gap, gap)
+    return found
+
+
+def manhattan(blocks: Blocks, count: int) -> np.ndarray:
+    """L1 distances (row, row), tile by tile so that all that a tile needs stays in the cache.
+
+    Rows are cut into tiles and columns into strips; each pair of tiles is one compiled loop over a
+    strip, summed over strips in double precision. Pairs of tiles run in parallel.
+    """
+    tile = min(TILE, -(-count // UNROLL) * UNROLL)
+    tiles = range(-(-count // tile))
+    found = np.zeros((len(tiles) * tile, len(tiles) * tile))
+    places = [slice(i * tile, (i + 1) * tile) for i in tiles]
+    workers = _cores() if jax.default_backend() == "cpu" else 1
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        for block in blocks():
+            for first in range(0, block.shape[1], STRIP):
+                strip = block[:, first : first + STRIP]
+                depth = -(-strip.shape[1] // UNROLL) * UNROLL
+                load = functools.partial(_load, strip, depth, tile)
+                loaded = list(pool.map(load, places))
+
+                def add(pair: tuple[int, int], loaded: list[jax.Array] = loaded) -> None:
+                    i, j = pair
+                    found[places[i], places[j]] += np.asarray(_tile(loaded[i], loaded[j]))
+
+                pairs = itertools.combinations_with_replacement(tiles, 2)
+                list(pool.map(add, pairs))
+    upper = np.triu(found[:count, :count], 1)
+    return upper + upper.T
+
+
+def _load(strip: np.ndarray, depth: int, tile: int, rows: slice) -> jax.Array:
+    """A tile of a strip, columns first; zeros fill it up, which add nothing to a distance."""
+    part = strip[rows]
+    padded = np.zeros((tile, depth), np.float32)
+    padded[: len(part), : part.shape[1]] = part
+    return _columns_first(padded).block_until_ready()
+
+
+@jax.jit
+def _columns_first(part: jax.Array) -> jax.Array:
+    return part.T
+
+
+@jax.jit
+def _tile(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Distances between the columns of a and of b.
+
+    Rows of the table are the fast axis, so that sums run side by side; several weights at a time
+    keep the running sums in registers.
+    """
+
+    def step(total: jax.Array, weights: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        x, y = weights
+        for k in range(UNROLL):
+            total = total + jnp.abs(x[k][:, None] - y[k][None, :])
+        return total, None
+
+    start = jnp.zeros((a.shape[1], b.shape[1]), a.dtype)
+    split = [z.reshape(-1, UNROLL, z.shape[1]) for z in (a, b)]
+    return jax.lax.scan(step, start, (split[0], split[1]))[0]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
