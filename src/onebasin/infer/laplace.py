@@ -188,7 +188,7 @@ def curvature(
         state, _ = journal.phase(
             "curvature", step, (problem, scale), (networks, start), iterations, show="curvature"
         )
-        fits = [float(fit) for fit in jax.lax.map(problem.log_likelihood, networks)]
+        fits = [float(fit) for fit in _log_likelihoods(problem, networks)]
         members = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
         return [lanczos.low_rank(own, rank) for own in members], fits
     if structure == "last-layer" and not model.sites:
@@ -202,9 +202,19 @@ def curvature(
     start = jax.tree.map(lambda x: jnp.zeros((count, *x.shape)), rule.start(model, size))
     batches = -(-problem.num_examples // step.batch_size)
     state, outputs = journal.phase("curvature", step, problem, (networks, start), batches)
-    finish = jax.jit(lambda total: rule.finish(model, total, scale, problem.num_examples))
-    spectra = [finish(jax.tree.map(lambda x, i=i: x[i], state[1])) for i in range(count)]
+    totals = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
+    spectra = [_finished(problem, structure, total, scale) for total in totals]
     return spectra, [-float(np.sum(outputs["loss"][:, i])) for i in range(count)]
+
+
+@jax.jit
+def _log_likelihoods(problem: Problem, networks: Any) -> jax.Array:
+    return jax.lax.map(problem.log_likelihood, networks)
+
+
+@functools.partial(jax.jit, static_argnames="structure")
+def _finished(problem: Problem, structure: str, total: Any, scale: jax.Array) -> Spectrum:
+    return ggn.SUMS[structure].finish(sites_of(problem), total, scale, problem.num_examples)
 
 
 @functools.partial(jax.jit, static_argnames="choice")

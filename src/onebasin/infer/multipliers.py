@@ -54,7 +54,7 @@ def best_multiplier(eigenvalues: jax.Array, squares: jax.Array) -> jax.Array:
         0.5616
     """
     return _crossing(
-        lambda tau: jnp.sum(eigenvalues / (eigenvalues + tau)) > tau * squares, -_LARGEST, 50
+        lambda tau: jnp.sum(eigenvalues / (eigenvalues + tau)) > tau * squares, -_LARGEST, 1e-5
     )
 
 
@@ -104,18 +104,19 @@ def calibrated_multiplier(
         # Not `>`: a step to where the loss is NaN is too far.
         return ~(jnp.mean(far) <= TOLERATED * jnp.maximum(jnp.mean(near), 0))
 
-    return jax.lax.cond(
-        too_far(jnp.ones(())), lambda: _crossing(too_far, 0.0, 12), lambda: jnp.ones(())
-    )
+    return _crossing(too_far, 0.0, 1e-2)
 
 
-def _crossing(below: Callable[[jax.Array], jax.Array], lowest: float, steps: int) -> jax.Array:
+def _crossing(
+    below: Callable[[jax.Array], jax.Array], lowest: float, tolerance: float
+) -> jax.Array:
     """The tau up to which a condition holds, by bisection of its logarithm from `lowest` on."""
 
-    def halve(_: int, between: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = between
-        middle = (low + high) / 2
+    def halve(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        step, low, high = carry
+        middle = jnp.where(step == 0, low, (low + high) / 2)
         under = below(jnp.exp(middle))
-        return jnp.where(under, middle, low), jnp.where(under, high, middle)
+        return step + 1, jnp.where(under, middle, low), jnp.where(under, high, middle)
 
-    return jnp.exp(jax.lax.fori_loop(0, steps, halve, (jnp.array(lowest), jnp.array(_LARGEST)))[1])
+    start = (jnp.array(0), jnp.array(lowest), jnp.array(_LARGEST))
+    return jnp.exp(jax.lax.while_loop(lambda c: c[2] - c[1] > tolerance, halve, start)[2])
