@@ -46,9 +46,18 @@ if TYPE_CHECKING:
     from onebasin import nets as nets
     from onebasin import store as store
     from onebasin.evaluate import MMD as MMD
+    from onebasin.evaluate import Comparison as Comparison
+    from onebasin.evaluate import Distances as Distances
+    from onebasin.evaluate import PruneCurve as PruneCurve
+    from onebasin.evaluate import Pruned as Pruned
+    from onebasin.evaluate import compare as compare
+    from onebasin.evaluate import kl as kl
     from onebasin.evaluate import metrics as metrics
     from onebasin.evaluate import mmd as mmd
     from onebasin.evaluate import predict as predict
+    from onebasin.evaluate import prune as prune
+    from onebasin.evaluate import prune_curve as prune_curve
+    from onebasin.evaluate import wasserstein as wasserstein
     from onebasin.infer import Laplace as Laplace
     from onebasin.infer import Normal as Normal
     from onebasin.infer import Problem as Problem
@@ -60,15 +69,24 @@ __version__ = "0.1.0"
 # Rooms that bring heavy libraries along are opened on first use.
 _ROOMS = ("data", "infer", "nets", "store")
 _LAZY = {
+    "compare": "evaluate",
+    "Comparison": "evaluate",
+    "Distances": "evaluate",
+    "kl": "evaluate",
     "Laplace": "infer",
+    "metrics": "evaluate",
+    "MMD": "evaluate",
+    "mmd": "evaluate",
     "Net": "nets",
     "Normal": "infer",
-    "Problem": "infer",
-    "StudentT": "infer",
-    "MMD": "evaluate",
-    "metrics": "evaluate",
-    "mmd": "evaluate",
     "predict": "evaluate",
+    "Problem": "infer",
+    "prune": "evaluate",
+    "prune_curve": "evaluate",
+    "PruneCurve": "evaluate",
+    "Pruned": "evaluate",
+    "StudentT": "infer",
+    "wasserstein": "evaluate",
 }
 
 __all__ = [
@@ -77,6 +95,8 @@ __all__ = [
     "Barrier",
     "Bend",
     "CanonicalReport",
+    "Comparison",
+    "Distances",
     "Draws",
     "Element",
     "Factor",
@@ -88,6 +108,8 @@ __all__ = [
     "Normal",
     "Plane",
     "Problem",
+    "PruneCurve",
+    "Pruned",
     "Repaired",
     "Site",
     "StudentT",
@@ -101,10 +123,12 @@ __all__ = [
     "canonical_element",
     "canonicalize",
     "check_symmetry",
+    "compare",
     "data",
     "discover",
     "infer",
     "interpolate",
+    "kl",
     "losses",
     "marginal_loss",
     "metrics",
@@ -113,12 +137,15 @@ __all__ = [
     "nets",
     "plane",
     "predict",
+    "prune",
+    "prune_curve",
     "push_forward",
     "random_permutation",
     "repair",
     "reset_batch_norm",
     "store",
     "transpositions",
+    "wasserstein",
 ]
 
 

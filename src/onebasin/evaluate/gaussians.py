@@ -1,0 +1,186 @@
+"""Distances between Gaussians: Kullback-Leibler and Wasserstein, without a dense covariance.
+
+A Gaussian has covariance C = D + F^T F with D diagonal and F of few rows. Everything below is sums
+over weights of matrices with as many rows as the factors have, in double precision and in chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from onebasin.posterior import Gaussian, trees
+
+CHUNK = 1 << 16
+STEP = 0.5
+"""Step of the quadrature in log s: its error falls as exp(-pi^2 / step), here 3e-9."""
+REACH = 1e8
+"""How far beyond the scales of the problem the quadrature goes."""
+
+
+class Part(NamedTuple):
+    """Some weights of a Gaussian: mean and variance (weight,), factor (rank, weight)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    factor: np.ndarray
+
+
+def kl(p: Gaussian, q: Gaussian) -> float:
+    r"""The Kullback-Leibler divergence KL(p || q) in nats.
+
+    1/2 [tr(C_q^-1 C_p) + (m_q - m_p)^T C_q^-1 (m_q - m_p) - n + log det C_q - log det C_p], by the
+    matrix inversion and determinant lemmas: exact for diagonal and for low-rank Gaussians, with
+    work n (r_p + r_q)^2 for n weights and ranks r.
+
+    Args:
+        p: A Gaussian.
+        q: A Gaussian over the same weights.
+
+    Returns:
+        The divergence; infinite if a weight has a standard deviation of zero in one of them.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> p, q = ob.Gaussian(jnp.zeros(2), 1.0), ob.Gaussian(jnp.ones(2), 1.0)
+        >>> ob.kl(p, q)
+        1.0
+    """
+    _check(p, q)
+    total = 0.0
+    # With B = F_q D_q^-1: Gram matrices of both factors, B C_p B^T, and B (m_q - m_p).
+    gram_p, gram_q = np.eye(p.rank), np.eye(q.rank)
+    spread, cross = np.zeros((q.rank, q.rank)), np.zeros((q.rank, p.rank))
+    pull = np.zeros(q.rank)
+    for a, b in _parts(p, q):
+        if not ((a.variance > 0) & (b.variance > 0)).all():
+            return math.inf
+        ratio = a.variance / b.variance
+        gap = b.mean - a.mean
+        total += float(np.sum(ratio - 1 - np.log(ratio) + gap**2 / b.variance))
+        total += float(np.sum(a.factor**2 / b.variance))
+        white = a.factor / np.sqrt(a.variance)
+        along = b.factor / b.variance
+        gram_p += white @ white.T
+        gram_q += along @ b.factor.T
+        spread += (along * a.variance) @ along.T
+        cross += along @ a.factor.T
+        pull += along @ gap
+    spread += cross @ cross.T
+    total -= float(np.trace(np.linalg.solve(gram_q, spread)))
+    total -= float(pull @ np.linalg.solve(gram_q, pull))
+    total += float(np.linalg.slogdet(gram_q)[1] - np.linalg.slogdet(gram_p)[1])
+    return 0.5 * max(total, 0.0)
+
+
+def wasserstein(p: Gaussian, q: Gaussian, *, squared: bool = False) -> float:
+    r"""The Wasserstein-2 distance between two Gaussians.
+
+    W^2 = ||m_p - m_q||^2 + tr C_p + tr C_q - 2 tr (C_p C_q)^(1/2) (gelbrich1990formula). Diagonal:
+    ||m_p - m_q||^2 + ||s_p - s_q||^2. With low rank, C_p C_q = L + U V^T for a diagonal L and U, V
+    of r = r_p + r_q columns, and
+
+        tr (C_p C_q)^(1/2) = tr L^(1/2) + 1/pi int_0^inf log det(I + V^T (L + s^2)^-1 U) ds,
+
+    an integral of small determinants that a trapezoidal rule in log s finds to a relative 1e-8;
+    about a hundred nodes, each with work n r^2.
+
+    Args:
+        p: A Gaussian.
+        q: A Gaussian over the same weights.
+        squared: Whether to return the square.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> p, q = ob.Gaussian(jnp.zeros(2), 1.0), ob.Gaussian(jnp.full(2, 3.0), 5.0)
+        >>> ob.wasserstein(p, q, squared=True)
+        50.0
+    """
+    _check(p, q)
+    total = 0.0
+    for a, b in _parts(p, q):
+        total += float(np.sum((a.mean - b.mean) ** 2))
+        total += float(np.sum((np.sqrt(a.variance) - np.sqrt(b.variance)) ** 2))
+        total += float(np.sum(a.factor**2) + np.sum(b.factor**2))
+    if p.rank or q.rank:
+        total -= 2 * _low_rank_trace(p, q)
+    total = max(total, 0.0)
+    return total if squared else math.sqrt(total)
+
+
+def _low_rank_trace(p: Gaussian, q: Gaussian) -> float:
+    """Tr (C_p C_q)^(1/2) - tr (D_p D_q)^(1/2)."""
+    nodes = np.exp(np.arange(*_scales(p, q), STEP))
+    overlap = sum(a.factor @ b.factor.T for a, b in _parts(p, q))
+    size = p.rank + q.rank
+    small = np.zeros((len(nodes), size, size))
+    trace = 0.0
+    for a, b in _parts(p, q):
+        left = np.concatenate([a.factor, b.factor * a.variance + overlap.T @ a.factor])
+        right = np.concatenate([a.factor * b.variance, b.factor])
+        diagonal = a.variance * b.variance
+        trace += float(np.sum(left * right))
+        for place, s in enumerate(nodes):
+            small[place] += (right / (diagonal + s**2)) @ left.T
+    values = np.linalg.slogdet(np.eye(size) + small)[1]
+    # Beyond the last node the integrand is tr(V^T U) / s^2.
+    return float((STEP * np.sum(nodes * values) + trace / (nodes[-1] * math.exp(STEP / 2))) / np.pi)
+
+
+def _scales(p: Gaussian, q: Gaussian) -> tuple[float, float]:
+    """Where the integrand ends, in log s: beyond every square root of an eigenvalue."""
+    least, most, traces = math.inf, 0.0, [0.0, 0.0]
+    for a, b in _parts(p, q):
+        roots = np.sqrt(a.variance * b.variance)
+        least = min(least, float(np.min(roots, where=roots > 0, initial=math.inf)))
+        most = max(most, float(np.max(roots, initial=0)))
+        for place, part in enumerate((a, b)):
+            traces[place] += float(np.sum(part.variance) + np.sum(part.factor**2))
+    high = math.sqrt(traces[0] * traces[1]) or 1.0
+    low = min(least, high)
+    return math.log(low / REACH), math.log(max(high, most) * math.sqrt(REACH))
+
+
+def _parts(p: Gaussian, q: Gaussian) -> Iterator[tuple[Part, Part]]:
+    """The weights of both, a chunk at a time, in double precision."""
+    for a, b in zip(_leaves(p), _leaves(q), strict=True):
+        for start in range(0, a.mean.size, CHUNK):
+            chunk = slice(start, start + CHUNK)
+            yield _chunk(a, chunk), _chunk(b, chunk)
+
+
+def _leaves(q: Gaussian) -> list[Part]:
+    """Leaves as they are, flat, with standard deviations in the place of variances."""
+    found = []
+    factors = jax.tree.leaves(q.factor) if q.rank else None
+    for place, (mean, std) in enumerate(
+        zip(jax.tree.leaves(q.mean), jax.tree.leaves(q.std), strict=True)
+    ):
+        factor = np.asarray(factors[place]) if factors else np.zeros((0, np.size(mean)))
+        flat = factor.reshape(len(factor), np.size(mean))
+        found.append(Part(np.ravel(mean), np.ravel(std), flat))
+    return found
+
+
+def _chunk(leaf: Part, chunk: slice) -> Part:
+    mean, std, factor = (np.asarray(x[..., chunk], float) for x in leaf)
+    return Part(mean, std**2, factor)
+
+
+def _check(p: Any, q: Any) -> None:
+    for name, form in (("p", p), ("q", q)):
+        if not isinstance(form, Gaussian):
+            raise TypeError(
+                f"{name} is a {type(form).__name__}, expected a Gaussian; fit one with "
+                "onebasin.moments, and compare draws as they are with onebasin.mmd"
+            )
+    trees.check_same(p.mean, q.mean, "p", "q")
+    for name, form in (("p", p), ("q", q)):
+        for part in ("mean", "std", "factor"):
+            trees.check_finite(getattr(form, part), f"the {part} of {name}")
