@@ -17,6 +17,10 @@ from onebasin.infer.vectors import from_vector, to_vector
 from onebasin.posterior import Gaussian, Mixture
 
 
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Several batches, the last one not full."""
@@ -26,7 +30,7 @@ def small_batches(monkeypatch):
 @functools.cache
 def regression(noise: float | None = 0.5, temperature: float = 1.0) -> Problem:
     """Four inputs and a bias, each prior scale another."""
-    x = jax.random.normal(jax.random.key(0), (20, 4))
+    x = normal(0, 20, 4)
     y = x @ jnp.array([1.0, -0.5, 0.2, 0.0]) + 0.3
     prior = Normal({"Dense_0/kernel": 0.7, "": 2.0})
     net = nets.mlp(hidden=(), outputs=1)
@@ -35,7 +39,7 @@ def regression(noise: float | None = 0.5, temperature: float = 1.0) -> Problem:
 
 @functools.cache
 def classes(hidden: tuple[int, ...] = (4,), count: int = 9) -> Problem:
-    x = jax.random.normal(jax.random.key(1), (count, 3))
+    x = normal(1, count, 3)
     labels = jnp.arange(count) % 3
     net = nets.mlp(hidden=hidden, outputs=3, activation="tanh")
     return Problem(net, (x, labels), Normal({"Dense_0": 0.5, "": 1.5}))
@@ -56,14 +60,13 @@ def images() -> Problem:
         rng = np.random.default_rng(0)
         return {name: jnp.asarray(rng.normal(size=s) / 3, "f") for name, s in shapes.items()}
 
-    x = jax.random.normal(jax.random.key(2), (5, 3, 3, 2))
+    x = normal(2, 5, 3, 3, 2)
     return Problem(nets.Net(init, apply), (x, jnp.arange(5) % 3), Normal(1.0))
 
 
 def network(problem: Problem):
-    params = jax.jit(problem.net.init)(jax.random.key(3), problem.example())
     rng = np.random.default_rng(1)
-    return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype("f"), params)
+    return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32) / 2, problem.shapes())
 
 
 @jax.jit
@@ -95,13 +98,17 @@ def dense(spectrum, ones):
 
 def found(problem: Problem, params, structure: str, rank: int = 1000):
     """The matrix that a structure holds, in the weights' own units."""
-    stacked = jax.tree.map(lambda x: x[None], problem.join(params))
+    stacked = jax.tree.map(lambda x: np.asarray(x)[None], problem.join(params))
     ones = jnp.ones(len(to_vector(params)))
     (spectrum,), (fit,) = curvature(
         Journal(None), jax.random.key(4), problem, stacked, ones, structure, rank, None
     )
     np.testing.assert_allclose(fit, problem.log_likelihood(problem.join(params)), rtol=1e-5)
     return np.asarray(dense(spectrum, ones)), spectrum
+
+
+def flat(draws) -> np.ndarray:
+    return np.concatenate([x.reshape(len(draws), -1) for x in jax.tree.leaves(draws.params)], 1)
 
 
 def block(problem: Problem, number: int) -> np.ndarray:
@@ -126,7 +133,7 @@ def test_linear_regression_has_its_exact_posterior(structure):
         num_samples=20_000,
     )
     np.testing.assert_array_equal(draws.info["prior_multiplier"], 1)
-    samples = np.asarray(jax.vmap(to_vector)(draws.params))
+    samples = flat(draws)
     covariance = 0.5 * np.linalg.inv(precision)
     scale = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(samples.mean(0), mean, atol=4 * scale.max() / np.sqrt(20_000))
@@ -186,7 +193,7 @@ def test_last_layer_is_a_block_of_the_exact_matrix():
         epochs=0,
         num_samples=20_000,
     )
-    samples = np.asarray(jax.vmap(to_vector)(draws.params))
+    samples = flat(draws)
     precision = expected[np.ix_(own, own)] + np.eye(len(own)) / 1.5**2
     np.testing.assert_allclose(np.cov(samples[:, own].T), np.linalg.inv(precision), atol=0.08)
     rest = np.setdiff1d(np.arange(samples.shape[1]), own)
@@ -227,7 +234,7 @@ def test_kron_is_exact_for_one_example_and_one_position():
 
 def test_convolutions_have_the_exact_diagonal():
     net = nets.cnn(channels=(2,), dense=3, outputs=3, activation="tanh", pool="average")
-    x = jax.random.normal(jax.random.key(2), (5, 4, 4, 2))
+    x = normal(2, 5, 4, 4, 2)
     problem = Problem(net, (x, jnp.arange(5) % 3))
     params = network(problem)
     expected = np.diag(exact(problem, params))
@@ -264,7 +271,7 @@ def test_the_best_multiplier_is_that_of_a_grid():
 
 def test_lanczos_finds_repeated_eigenvalues():
     """Three outputs of a linear map: every eigenvalue occurs three times."""
-    x = jax.random.normal(jax.random.key(0), (20, 4))
+    x = normal(0, 20, 4)
     net = nets.mlp(hidden=(), outputs=3, bias=False)
     problem = Problem(net, (x, jnp.zeros((20, 3))), likelihood="gaussian", noise=1.0)
     params = network(problem)

@@ -35,11 +35,11 @@ NETWORKS = {
 def model_of(name):
     make, shape = NETWORKS[name]
     net = make()
-    inputs = jax.random.normal(jax.random.key(1), (7, *shape))
-    params = jax.jit(net.init)(jax.random.key(0), inputs[:1])
     rng = np.random.default_rng(0)
-    noisy = jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params)
-    return net, noisy, inputs
+    inputs = jnp.asarray(rng.normal(size=(7, *shape)), jnp.float32)
+    shapes = jax.eval_shape(net.init, jax.random.key(0), inputs[:1])
+    params = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) / 2, x.dtype), shapes)
+    return net, params, inputs
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_kernel_that_is_used_twice_is_no_site():
 def test_activations_keep_their_own_derivatives():
     """relu at 0 has derivative 0, where the max that it is made of has 1/2."""
     net = nets.mlp(hidden=(4,), outputs=1)
-    params = net.init(jax.random.key(0), jnp.zeros((1, 3)))
+    params = jax.jit(net.init)(jax.random.key(0), jnp.zeros((1, 3)))
     _, _, pull = LinearSites(net.apply, params, jnp.zeros((1, 3))).pullback(
         params, jnp.zeros((1, 3))
     )

@@ -197,9 +197,10 @@ def curvature(
             "take structure='diagonal' or 'low-rank'"
         )
     rule = ggn.SUMS[structure]
-    _check_memory(structure, jax.eval_shape(lambda: rule.start(model, size)), memory)
+    shapes = jax.eval_shape(lambda: rule.start(model, size))
+    _check_memory(structure, shapes, memory)
     step = ggn.Batches(structure, ggn.batch_size(problem, model, structure, memory))
-    start = jax.tree.map(lambda x: jnp.zeros((count, *x.shape)), rule.start(model, size))
+    start = jax.tree.map(lambda x: np.zeros((count, *x.shape), x.dtype), shapes)
     batches = -(-problem.num_examples // step.batch_size)
     state, outputs = journal.phase("curvature", step, problem, (networks, start), batches)
     totals = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
