@@ -112,7 +112,7 @@ def _crossing(
 ) -> jax.Array:
     """The tau up to which a condition holds, by bisection of its logarithm from `lowest` on."""
 
-    def halve(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def halve(carry: Any) -> Any:
         step, low, high = carry
         middle = jnp.where(step == 0, low, (low + high) / 2)
         under = below(jnp.exp(middle))
