@@ -45,18 +45,30 @@ if TYPE_CHECKING:
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
+    from onebasin.compact import Compact as Compact
+    from onebasin.compact import compact as compact
+    from onebasin.compact import fit_gaussian as fit_gaussian
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
+    from onebasin.evaluate import Diagnostic as Diagnostic
     from onebasin.evaluate import Distances as Distances
+    from onebasin.evaluate import IndexTest as IndexTest
+    from onebasin.evaluate import PathTranspositions as PathTranspositions
     from onebasin.evaluate import PruneCurve as PruneCurve
     from onebasin.evaluate import Pruned as Pruned
     from onebasin.evaluate import compare as compare
+    from onebasin.evaluate import ess as ess
+    from onebasin.evaluate import functional_rhat as functional_rhat
+    from onebasin.evaluate import index_test as index_test
     from onebasin.evaluate import kl as kl
     from onebasin.evaluate import metrics as metrics
     from onebasin.evaluate import mmd as mmd
+    from onebasin.evaluate import order_tau as order_tau
+    from onebasin.evaluate import path_transpositions as path_transpositions
     from onebasin.evaluate import predict as predict
     from onebasin.evaluate import prune as prune
     from onebasin.evaluate import prune_curve as prune_curve
+    from onebasin.evaluate import rhat as rhat
     from onebasin.evaluate import wasserstein as wasserstein
     from onebasin.infer import Laplace as Laplace
     from onebasin.infer import Normal as Normal
@@ -69,9 +81,17 @@ __version__ = "0.1.0"
 # Rooms that bring heavy libraries along are opened on first use.
 _ROOMS = ("data", "infer", "nets", "store")
 _LAZY = {
+    "Compact": "compact",
+    "compact": "compact",
+    "fit_gaussian": "compact",
     "compare": "evaluate",
     "Comparison": "evaluate",
+    "Diagnostic": "evaluate",
     "Distances": "evaluate",
+    "ess": "evaluate",
+    "functional_rhat": "evaluate",
+    "index_test": "evaluate",
+    "IndexTest": "evaluate",
     "kl": "evaluate",
     "Laplace": "infer",
     "metrics": "evaluate",
@@ -79,12 +99,16 @@ _LAZY = {
     "mmd": "evaluate",
     "Net": "nets",
     "Normal": "infer",
+    "order_tau": "evaluate",
+    "path_transpositions": "evaluate",
+    "PathTranspositions": "evaluate",
     "predict": "evaluate",
     "Problem": "infer",
     "prune": "evaluate",
     "prune_curve": "evaluate",
     "PruneCurve": "evaluate",
     "Pruned": "evaluate",
+    "rhat": "evaluate",
     "StudentT": "infer",
     "wasserstein": "evaluate",
 }
@@ -95,17 +119,21 @@ __all__ = [
     "Barrier",
     "Bend",
     "CanonicalReport",
+    "Compact",
     "Comparison",
+    "Diagnostic",
     "Distances",
     "Draws",
     "Element",
     "Factor",
     "Gaussian",
+    "IndexTest",
     "Laplace",
     "ManyAlignment",
     "Mixture",
     "Net",
     "Normal",
+    "PathTranspositions",
     "Plane",
     "Problem",
     "PruneCurve",
@@ -123,9 +151,14 @@ __all__ = [
     "canonical_element",
     "canonicalize",
     "check_symmetry",
+    "compact",
     "compare",
     "data",
     "discover",
+    "ess",
+    "fit_gaussian",
+    "functional_rhat",
+    "index_test",
     "infer",
     "interpolate",
     "kl",
@@ -135,6 +168,8 @@ __all__ = [
     "mmd",
     "moments",
     "nets",
+    "order_tau",
+    "path_transpositions",
     "plane",
     "predict",
     "prune",
@@ -143,6 +178,7 @@ __all__ = [
     "random_permutation",
     "repair",
     "reset_batch_norm",
+    "rhat",
     "store",
     "transpositions",
     "wasserstein",

@@ -106,8 +106,8 @@ def compare(
         raise ValueError(f"got num_samples={num_samples}, expected none or at least two")
     fixed, moving = _gaussian(p), _gaussian(q)
     alignment = align(symmetry, moving, to=fixed, cost=cost, **options)
-    form: Any = q
-    moved = push_forward(symmetry, alignment.element, form)
+    moving_form: Any = q
+    moved: Any = push_forward(symmetry, alignment.element, moving_form)
     keys = jax.random.split(jax.random.key(0) if key is None else jax.random.clone(key), 3)
     drawn = [_draws(each, k, num_samples) for each, k in zip((p, q, moved), keys, strict=True)]
     return Comparison(

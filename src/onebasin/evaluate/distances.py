@@ -15,7 +15,7 @@ import numpy as np
 Blocks = Callable[[], Iterator[np.ndarray]]
 """A fresh pass over the columns: blocks (row, column), centred."""
 
-TILE = 512
+TILE = 256
 STRIP = 4096
 UNROLL = 16
 PAIRS = 1 << 22
@@ -71,8 +71,8 @@ def manhattan(blocks: Blocks, count: int) -> np.ndarray:
     Rows are cut into tiles and columns into strips; each pair of tiles is one compiled loop over a
     strip, summed over strips in double precision. Pairs of tiles run in parallel.
     """
-    tile = min(TILE, -(-count // UNROLL) * UNROLL)
-    tiles = range(-(-count // tile))
+    tiles = range(-(-count // TILE))
+    tile = _multiple(-(-count // len(tiles)))
     found = np.zeros((len(tiles) * tile, len(tiles) * tile))
     places = [slice(i * tile, (i + 1) * tile) for i in tiles]
     workers = _cores() if jax.default_backend() == "cpu" else 1
@@ -80,8 +80,7 @@ def manhattan(blocks: Blocks, count: int) -> np.ndarray:
         for block in blocks():
             for first in range(0, block.shape[1], STRIP):
                 strip = block[:, first : first + STRIP]
-                depth = -(-strip.shape[1] // UNROLL) * UNROLL
-                load = functools.partial(_load, strip, depth, tile)
+                load = functools.partial(_load, strip, _multiple(strip.shape[1]), tile)
                 loaded = list(pool.map(load, places))
 
                 def add(pair: tuple[int, int], loaded: list[jax.Array] = loaded) -> None:
@@ -124,6 +123,11 @@ def _tile(a: jax.Array, b: jax.Array) -> jax.Array:
     start = jnp.zeros((a.shape[1], b.shape[1]), a.dtype)
     split = [z.reshape(-1, UNROLL, z.shape[1]) for z in (a, b)]
     return jax.lax.scan(step, start, (split[0], split[1]))[0]
+
+
+def _multiple(size: int) -> int:
+    """The size, filled up to whole vectors."""
+    return -(-size // UNROLL) * UNROLL
 
 
 def _cores() -> int:

@@ -1,0 +1,281 @@
+"""Whether chains have come together in weight space: R-hat and effective sample size.
+
+Across chains both mean nothing while every chain has labels of its own for the hidden units; with
+the group of the model they are shown before and after all draws are brought into one basin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from onebasin.align import ManyAlignment, align_many
+from onebasin.evaluate import table
+from onebasin.evaluate.metrics import checks
+from onebasin.posterior import Draws
+from onebasin.posterior.trees import is_float, named_leaves
+from onebasin.symmetry import Symmetry
+
+LEAST_DRAWS = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Diagnostic:
+    """A number for each weight that was looked at; weights that never change have none (NaN).
+
+    Attributes:
+        name: What it is.
+        values: By leaf, (weight,).
+        weights: By leaf, the places of these weights in the flattened leaf.
+        worst: Which end is bad: "max" or "min".
+        before: The same before alignment, if draws were aligned.
+        alignment: The alignment, if draws were aligned.
+    """
+
+    name: str
+    values: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
+    worst: str
+    before: Diagnostic | None = None
+    alignment: ManyAlignment | None = None
+
+    @property
+    def median(self) -> float:
+        """The median over all weights that were looked at."""
+        return _median(self._all)
+
+    @property
+    def extreme(self) -> float:
+        """The worst value."""
+        return _extreme(self._all, self.worst)
+
+    @property
+    def _all(self) -> np.ndarray:
+        return np.concatenate(list(self.values.values()))
+
+    def __str__(self) -> str:
+        shown = {"": self} if self.before is None else {"before: ": self.before, "after: ": self}
+        header = [self.name, "weights"]
+        for title in shown:
+            header += [f"{title}median", f"{title}{self.worst}"]
+        rows = []
+        for path in (*self.values, "all"):
+            parts = [d._all if path == "all" else d.values[path] for d in shown.values()]
+            row = [path, f"{len(parts[0]):,}"]
+            for part in parts:
+                row += [f"{_median(part):.4g}", f"{_extreme(part, self.worst):.4g}"]
+            rows.append(row)
+        return table.render(header, rows)
+
+
+def rhat(
+    draws: Draws,
+    *,
+    symmetry: Symmetry | None = None,
+    method: str = "rank",
+    num_weights: int | None = 500,
+    seed: int = 0,
+    **options: Any,
+) -> Diagnostic:
+    """R-hat of every weight across chains: near 1 where they cannot be told apart.
+
+    Rank-normalised and split, as vehtari2021rank has it and ArviZ computes it; the chains are the
+    modes of the draws.
+
+    Args:
+        draws: Draws of at least two modes, equally many of each and in order.
+        symmetry: The group of the model: R-hat is computed again once all draws are in one basin.
+        method: "rank", "split", "folded", "z_scale" or "identity", as in ArviZ.
+        num_weights: How many weights of each leaf are looked at, at random; None for all.
+        seed: Seed of that choice.
+        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`.
+
+    Returns:
+        R-hat by leaf, after alignment if there is a group, and before it as `before`; it prints as
+        a table.
+
+    Raises:
+        ValueError: If there is one chain, or chains of different lengths, or NaN.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> weights = jax.random.normal(jax.random.key(0), (200, 3))
+        >>> mode = jnp.arange(200) // 50
+        >>> bool(ob.rhat(ob.Draws({"w": weights}, mode=mode)).extreme < 1.1)
+        True
+        >>> bool(ob.rhat(ob.Draws({"w": weights + mode[:, None]}, mode=mode)).median > 1.3)
+        True
+    """
+
+    def compute(chains: np.ndarray) -> np.ndarray:
+        from arviz_stats.base.array import array_stats
+
+        return np.asarray(array_stats.rhat(chains, chain_axis=0, draw_axis=1, method=method))
+
+    _check(draws, least_chains=2)
+    return _diagnose("R-hat", compute, "max", draws, symmetry, num_weights, seed, options)
+
+
+def ess(
+    draws: Draws,
+    *,
+    symmetry: Symmetry | None = None,
+    method: str = "bulk",
+    num_weights: int | None = 500,
+    seed: int = 0,
+    **options: Any,
+) -> Diagnostic:
+    """The effective sample size of every weight: how many independent draws are worth as much.
+
+    Computed by ArviZ as in vehtari2021rank; the chains are the modes of the draws.
+
+    Args:
+        draws: Draws, equally many of each mode and in order.
+        symmetry: The group of the model: it is computed again once all draws are in one basin.
+        method: "bulk", "tail", "mean", "sd", "median" and others, as in ArviZ.
+        num_weights: How many weights of each leaf are looked at, at random; None for all.
+        seed: Seed of that choice.
+        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`.
+
+    Returns:
+        Sizes by leaf, after alignment if there is a group, and before it as `before`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> draws = ob.Draws({"w": jax.random.normal(jax.random.key(0), (400, 3))})
+        >>> bool(300 < ob.ess(draws).median < 500)
+        True
+    """
+
+    def compute(chains: np.ndarray) -> np.ndarray:
+        from arviz_stats.base.array import array_stats
+
+        return np.asarray(array_stats.ess(chains, chain_axis=0, draw_axis=1, method=method))
+
+    _check(draws, least_chains=1)
+    return _diagnose("ESS", compute, "min", draws, symmetry, num_weights, seed, options)
+
+
+def functional_rhat(
+    probs: Any, mode: Any, *, num_values: int | None = 2000, seed: int = 0
+) -> Diagnostic:
+    """R-hat of predictions: whether chains agree in what they compute, whatever their weights.
+
+    Args:
+        probs: Probabilities of samples, (sample, example, class).
+        mode: The chain that each sample came from, (sample,).
+        num_values: How many probabilities are looked at, at random; None for all.
+        seed: Seed of that choice.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> probs = jax.nn.softmax(jax.random.normal(jax.random.key(0), (80, 5, 3)))
+        >>> bool(ob.functional_rhat(probs, jnp.arange(80) // 20).median < 1.1)
+        True
+    """
+    draws = Draws({"predictions": checks.samples(probs)}, mode=mode)
+    return dataclasses.replace(rhat(draws, num_weights=num_values, seed=seed), name="R-hat of")
+
+
+def _diagnose(
+    name: str,
+    compute: Callable[[np.ndarray], np.ndarray],
+    worst: str,
+    draws: Draws,
+    symmetry: Symmetry | None,
+    num_weights: int | None,
+    seed: int,
+    options: dict[str, Any],
+) -> Diagnostic:
+    rng = np.random.default_rng(seed)
+    weights = {
+        path: _choice(int(np.prod(np.shape(leaf)[1:])), num_weights, rng)
+        for path, leaf in named_leaves(draws.params)
+        if is_float(leaf)
+    }
+    found = Diagnostic(name, _values(draws, weights, compute), weights, worst)
+    if symmetry is None:
+        if options:
+            raise TypeError(
+                f"got {', '.join(options)} without symmetry=, expected options only for the "
+                "alignment of draws"
+            )
+        return found
+    alignment = align_many(symmetry, draws, **options)
+    values = _values(alignment.draws, weights, compute)
+    return dataclasses.replace(found, values=values, before=found, alignment=alignment)
+
+
+def _values(
+    draws: Draws, weights: dict[str, np.ndarray], compute: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, np.ndarray]:
+    mode = np.asarray(draws.mode)
+    order = np.argsort(mode, kind="stable").reshape(len(np.unique(mode)), -1)
+    found = {}
+    for path, leaf in named_leaves(draws.params):
+        if path not in weights:
+            continue
+        size = int(np.prod(np.shape(leaf)[1:]))
+        chosen = np.asarray(leaf).reshape(len(mode), size)[:, weights[path]].astype(float)
+        if not np.isfinite(chosen).all():
+            raise ValueError(
+                f"leaf {path!r} of the draws holds NaN or infinite values; leave out the chains "
+                "that diverged"
+            )
+        known = np.ptp(chosen, axis=0) > 0
+        values = np.full(chosen.shape[1], np.nan)
+        if known.any():
+            # A weight that changes in one chain alone has no variance within the others.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values[known] = compute(chosen[order][:, :, known])
+        found[path] = values
+    return found
+
+
+def _choice(size: int, count: int | None, rng: np.random.Generator) -> np.ndarray:
+    if count is not None and count < 1:
+        raise ValueError(f"got {count} weights to look at, expected at least one, or None for all")
+    if count is None or count >= size:
+        return np.arange(size)
+    return np.sort(rng.choice(size, count, replace=False))
+
+
+def _check(draws: Any, least_chains: int) -> None:
+    if not isinstance(draws, Draws):
+        raise TypeError(
+            f"got a {type(draws).__name__}, expected Draws, whose modes are the chains: "
+            "onebasin.Draws(params, mode=...)"
+        )
+    modes, counts = np.unique(np.asarray(draws.mode), return_counts=True)
+    if len(modes) < least_chains:
+        raise ValueError(
+            f"all {len(draws)} draws are of mode {modes[0]}, expected at least {least_chains} "
+            "chains: R-hat compares chains; give each draw the number of its chain as mode"
+        )
+    if len(set(counts.tolist())) > 1:
+        said = ", ".join(f"mode {m} has {n}" for m, n in zip(modes, counts, strict=True))
+        raise ValueError(
+            f"chains have different lengths ({said}), expected equally many draws of each; leave "
+            f"some out, as draws.of_mode({modes[counts.argmax()]})[:{counts.min()}]"
+        )
+    if counts[0] < LEAST_DRAWS:
+        raise ValueError(
+            f"chains have {counts[0]} draws each, expected at least {LEAST_DRAWS} to see how they "
+            "move"
+        )
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _extreme(values: np.ndarray, worst: str) -> float:
+    known = values[~np.isnan(values)]
+    return float(getattr(np, worst)(known)) if len(known) else np.nan
