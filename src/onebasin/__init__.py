@@ -26,6 +26,7 @@ from onebasin.align import (
     repair,
     reset_batch_norm,
 )
+from onebasin.compact import Compact, Distilled, compact, distil, fit_gaussian
 from onebasin.posterior import Draws, Gaussian, Mixture, moments, push_forward
 from onebasin.symmetry import (
     Element,
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
-    from onebasin.compact import Compact as Compact
-    from onebasin.compact import compact as compact
-    from onebasin.compact import fit_gaussian as fit_gaussian
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
     from onebasin.evaluate import Diagnostic as Diagnostic
@@ -81,9 +79,6 @@ __version__ = "0.1.0"
 # Rooms that bring heavy libraries along are opened on first use.
 _ROOMS = ("data", "infer", "nets", "store")
 _LAZY = {
-    "Compact": "compact",
-    "compact": "compact",
-    "fit_gaussian": "compact",
     "compare": "evaluate",
     "Comparison": "evaluate",
     "Diagnostic": "evaluate",
@@ -123,6 +118,7 @@ __all__ = [
     "Comparison",
     "Diagnostic",
     "Distances",
+    "Distilled",
     "Draws",
     "Element",
     "Factor",
@@ -155,6 +151,7 @@ __all__ = [
     "compare",
     "data",
     "discover",
+    "distil",
     "ess",
     "fit_gaussian",
     "functional_rhat",

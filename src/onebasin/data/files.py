@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
 from onebasin.data.errors import DataError
 from onebasin.data.source import File, Form, Paths, Source
 

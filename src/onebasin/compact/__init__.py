@@ -1,0 +1,15 @@
+"""One posterior in one basin: scaling removed, aligned, fitted, distilled."""
+
+from onebasin.compact.distilling import Distilled, distil, mixtures
+from onebasin.compact.fitting import fit_gaussian, fit_mixture
+from onebasin.compact.pipeline import Compact, compact
+
+__all__ = [
+    "Compact",
+    "Distilled",
+    "compact",
+    "distil",
+    "fit_gaussian",
+    "fit_mixture",
+    "mixtures",
+]

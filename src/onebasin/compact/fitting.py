@@ -1,0 +1,200 @@
+"""Fitting a Gaussian to draws: diagonal, or low rank plus diagonal, without a dense covariance.
+
+With centred draws X (draw, weight) and S = X^T X / (n - 1), the low-rank fit keeps the first r
+principal components of S as its factor and puts what is left of each variance on the diagonal, so
+that every weight has its sample variance whatever the rank. They come from the n x n matrix X X^T.
+A share s of the factor's variance may be moved to the diagonal (shrinkage of correlations):
+
+    C = (1 - s) F^T F + diag(var S - (1 - s) diag(F^T F)).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.posterior.trees import check_floats
+
+COVARIANCES = ("diagonal", "low-rank")
+_EXACT = jax.lax.Precision.HIGHEST
+
+
+def fit_gaussian(
+    draws: Draws,
+    covariance: str = "diagonal",
+    *,
+    rank: int | None = None,
+    shrinkage: float | str = "auto",
+    temperature: float = 1.0,
+) -> Gaussian:
+    """Fits a Gaussian to draws that lie in one basin.
+
+    Args:
+        draws: At least two draws; for a posterior that means something, aligned ones.
+        covariance: "diagonal" or "low-rank" (plus diagonal).
+        rank: Rank of the low-rank part; by default all that the draws have, one less than their
+            number.
+        shrinkage: The share of correlations that goes, 0 to 1; "auto" takes the one of least
+            expected squared error (schafer2005shrinkage).
+        temperature: The covariance is multiplied by it.
+
+    Returns:
+        A `Gaussian` with the draws' means and, at temperature 1, their variances.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> draws = ob.Draws(jax.random.normal(jax.random.key(0), (50, 4)))
+        >>> ob.fit_gaussian(draws, "low-rank", rank=2)
+        Gaussian(4 weights, rank 2)
+    """
+    _check(draws, covariance, rank, shrinkage, temperature)
+    mean, variance = _moments(draws.params)
+    scale = float(np.sqrt(temperature))
+    if covariance == "diagonal":
+        return Gaussian(mean, jax.tree.map(lambda v: scale * jnp.sqrt(v), variance))
+    spectrum = Spectrum.of(draws.params)
+    share = spectrum.shrinkage() if shrinkage == "auto" else float(shrinkage)
+    factor = spectrum.factor(draws.params, len(draws) - 1 if rank is None else rank)
+    return assemble(mean, variance, factor, share, temperature)
+
+
+def assemble(mean: Any, variance: Any, factor: Any, shrinkage: Any, temperature: Any) -> Gaussian:
+    """The Gaussian of given variances and principal components, correlations shrunk."""
+    kept = jnp.sqrt((1 - shrinkage) * temperature)
+    factor = jax.tree.map(lambda f: kept * f, factor)
+    std = jax.tree.map(
+        lambda v, f: jnp.sqrt(jnp.clip(temperature * v - jnp.sum(f**2, axis=0), 0)),
+        variance,
+        factor,
+    )
+    return Gaussian(mean, std, factor)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The principal components of draws, from the products of draws with draws.
+
+    Attributes:
+        values: Eigenvalues of X X^T, the largest first.
+        vectors: The eigenvectors as columns, (draw, component).
+        diagonal_squares: The sum of squared variances of the weights.
+        fourth: The sum of x^4 over draws and weights.
+        norms: The squared norm of each centred draw.
+    """
+
+    values: np.ndarray
+    vectors: np.ndarray
+    diagonal_squares: float
+    fourth: float
+    norms: np.ndarray
+
+    @classmethod
+    def of(cls, params: Any) -> Spectrum:
+        """The spectrum of stacked parameters."""
+        gram, squares, fourth = (np.asarray(x, np.float64) for x in _products(params))
+        values, vectors = np.linalg.eigh(gram)
+        return cls(
+            np.clip(values[::-1], 0, None),
+            vectors[:, ::-1],
+            float(squares),
+            float(fourth),
+            np.diag(gram),
+        )
+
+    def factor(self, params: Any, rank: int) -> Any:
+        """The first components, each scaled by its standard deviation, (rank, ...) per leaf."""
+        count = len(self.values)
+        weights = self.vectors[:, :rank].T / np.sqrt(count - 1)
+        return _combined(jnp.asarray(weights, jnp.float32), params)
+
+    def shrinkage(self) -> float:
+        """The share of correlations to remove that has least expected squared error.
+
+        With w_kij = x_ki x_kj, sum_ij var(s_ij) / sum_ij s_ij^2 over i != j
+        (schafer2005shrinkage); every sum over pairs of weights is one over draws.
+        """
+        n = len(self.values)
+        pairs = float(np.sum(self.norms**2)) - self.fourth
+        squares = float(np.sum(self.values**2)) - (n - 1) ** 2 * self.diagonal_squares
+        if squares <= 0 or n < 3:
+            return 1.0
+        # sum_k (w_k - mean w)^2 = sum_k w_k^2 - n (mean w)^2, with n mean w = (n - 1) s.
+        variance = n / (n - 1) ** 3 * (pairs - squares / n)
+        return float(np.clip(variance / (squares / (n - 1) ** 2), 0, 1))
+
+
+def fit_mixture(draws: Draws, covariance: str = "diagonal", **options: Any) -> Mixture:
+    """A Gaussian for each mode of the draws, weighted by its share of them.
+
+    Args:
+        draws: Draws whose `mode` says which component each belongs to, at least two of each.
+        covariance: As for `fit_gaussian`.
+        **options: As for `fit_gaussian`.
+    """
+    parts = [draws.of_mode(mode) for mode in draws.modes]
+    few = next((m for m, part in zip(draws.modes, parts, strict=True) if len(part) < 2), None)
+    if few is not None:
+        raise ValueError(f"mode {few} has one draw, and one draw has no spread: give it more")
+    weights = np.array([len(part) for part in parts], np.float32) / len(draws)
+    return Mixture([fit_gaussian(part, covariance, **options) for part in parts], weights)
+
+
+def _check(
+    draws: Any, covariance: str, rank: int | None, shrinkage: float | str, temperature: float
+) -> None:
+    if not isinstance(draws, Draws):
+        raise TypeError(
+            f"got a {type(draws).__name__}, expected Draws: stack networks with Draws.stack"
+        )
+    if len(draws) < 2:
+        raise ValueError("one draw has no spread: fit a Gaussian to at least two")
+    if covariance not in COVARIANCES:
+        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(COVARIANCES)}")
+    if rank is not None and covariance == "diagonal":
+        raise ValueError(f"rank={rank} belongs to covariance='low-rank', got 'diagonal'")
+    if rank is not None and not 1 <= rank < len(draws):
+        raise ValueError(
+            f"got rank={rank} and {len(draws)} draws: expected 1 to {len(draws) - 1}, since draws "
+            "have one direction less than their number"
+        )
+    if isinstance(shrinkage, str) and shrinkage != "auto":
+        raise ValueError(f"got shrinkage={shrinkage!r}, expected a number or 'auto'")
+    if not isinstance(shrinkage, str) and not 0 <= shrinkage <= 1:
+        raise ValueError(f"got shrinkage={shrinkage}, expected a share from 0 to 1")
+    if not 0 <= temperature < np.inf:
+        raise ValueError(f"got temperature={temperature}, expected a number from 0 up")
+    check_floats(draws.params, "the draws")
+    draws.check_finite()
+
+
+@jax.jit
+def _moments(params: Any) -> tuple[Any, Any]:
+    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), params)
+    return mean, jax.tree.map(lambda x: jnp.var(x, axis=0, ddof=1), params)
+
+
+@jax.jit
+def _products(params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    gram, squares, fourth = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+    for leaf in jax.tree.leaves(params):
+        x = leaf.reshape(len(leaf), -1).astype(jnp.float32)
+        x = x - jnp.mean(x, axis=0)
+        gram = gram + jnp.matmul(x, x.T, precision=_EXACT)
+        squares = squares + jnp.sum((jnp.sum(x**2, axis=0) / (len(x) - 1)) ** 2)
+        fourth = fourth + jnp.sum(x**4)
+    return gram, squares, fourth
+
+
+@jax.jit
+def _combined(weights: jax.Array, params: Any) -> Any:
+    def of_leaf(leaf: jax.Array) -> jax.Array:
+        centred = leaf - jnp.mean(leaf, axis=0)
+        return jnp.tensordot(weights.astype(leaf.dtype), centred, 1, precision=_EXACT)
+
+    return jax.tree.map(of_leaf, params)

@@ -1,0 +1,288 @@
+"""From draws scattered over symmetric copies to one posterior in one basin, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.align import ManyAlignment, align_many, canonicalize
+from onebasin.compact import predictive, selecting
+from onebasin.compact.distilling import SMALL_STD, Distilled, distil
+from onebasin.compact.fitting import COVARIANCES, fit_gaussian, fit_mixture
+from onebasin.posterior import Draws, Gaussian, Mixture, moments
+from onebasin.symmetry import Symmetry
+
+MAX_INPUTS = 2000
+REFINEMENTS = (None, "distil")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One step on the way: how near its predictive is to that of the draws on the inputs."""
+
+    step: str
+    agreement: float
+    total_variation: float
+    nats: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Compact:
+    """One posterior in one basin.
+
+    Attributes:
+        posterior: The result: a Gaussian, or a mixture where one was asked for.
+        flavour: "moments" (fitted to the draws alone) or "distilled" (its predictive fitted to
+            theirs); the two are different quantities.
+        moments: The fit to the draws alone, whatever the flavour.
+        alignment: How the draws were brought together.
+        rows: What each step gained; empty without a model and inputs.
+        choice: What the fit was made with, as chosen on held-out draws; None where nothing was.
+        distilled: Scores of the starts, if the fit was distilled.
+    """
+
+    posterior: Gaussian | Mixture
+    flavour: str
+    moments: Gaussian | Mixture
+    alignment: ManyAlignment
+    rows: tuple[Row, ...] = ()
+    choice: selecting.Choice | None = None
+    distilled: Distilled | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.posterior!r}, {self.flavour}"]
+        if self.rows:
+            wide = max(len(row.step) for row in self.rows)
+            lines.append(f"{'step':{wide}}  agreement      TV    nats")
+            lines += [
+                f"{r.step:{wide}}  {r.agreement:9.4f}  {r.total_variation:6.4f}  {r.nats:6.4f}"
+                for r in self.rows
+            ]
+            lines.append("against the predictive of all draws on the inputs given")
+        else:
+            lines.append(str(self.alignment))
+        return "\n".join(lines)
+
+
+def compact(
+    symmetry: Symmetry,
+    draws: Any,
+    *,
+    apply_fn: Callable[[Any, Any], Any] | None = None,
+    inputs: Any = None,
+    cost: str | None = None,
+    scaling: str | None = "auto",
+    covariance: str | None = None,
+    rank: int | None = None,
+    shrinkage: float | str = 0.0,
+    temperature: float | None = None,
+    mixture: bool = False,
+    refine: str | None = None,
+    starts: Mapping[str, Any] | None = None,
+    key: jax.Array | None = None,
+    **distilling: Any,
+) -> Compact:
+    """Removes scaling, aligns to a common mean, fits: the whole way in one call.
+
+    With a model and training inputs, what is not given (cost, scaling, covariance, temperature) is
+    chosen by the predictive of held-out draws on these inputs; without them the cost is "weights",
+    scalings are removed by minimum mass, and the fit is diagonal at temperature 1.
+
+    Args:
+        symmetry: The model's group.
+        draws: `Draws` (of several chains, best), or a `Mixture` of Gaussians, whose components are
+            aligned as distributions.
+        apply_fn: The model, to logits.
+        inputs: Training inputs.
+        cost: What aligns the draws, as for `align_many`; None chooses.
+        scaling: How scalings are removed first, as for `align_many`; "auto" chooses, None leaves
+            them.
+        covariance: "diagonal" or "low-rank"; None chooses.
+        rank: Rank of a low-rank fit; by default all that the draws have.
+        shrinkage: Shrinkage of its correlations, as for `fit_gaussian`.
+        temperature: Factor of the covariance; None chooses.
+        mixture: Whether to fit one Gaussian to each mode of the aligned draws, for what symmetry
+            does not explain.
+        refine: None, or "distil" to refine mean and spread until the predictive is the draws'.
+        starts: Further starts for distilling, by name: Gaussians, or networks (a trained one).
+        key: Random key; `jax.random.key(0)` by default.
+        **distilling: Options of `distil`: steps, num_samples, batch_size, learning_rate, extra.
+
+    Returns:
+        The posterior, with the alignment and what each step gained.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import onebasin as ob
+        >>> net = ob.nets.mlp(hidden=(3,), outputs=2)
+        >>> x = jnp.ones((4, 2))
+        >>> draws = ob.Draws(
+        ...     jax.vmap(lambda k: net.init(k, x))(jax.random.split(jax.random.key(0), 9))
+        ... )
+        >>> symmetry = ob.discover(net.apply, draws[0], x)
+        >>> ob.compact(symmetry, draws).posterior
+        Gaussian(17 weights, rank 0)
+    """
+    _check(draws, apply_fn, inputs, covariance, refine, mixture)
+    key = jax.random.key(0) if key is None else jax.random.clone(key)
+    if isinstance(draws, Mixture):
+        return _of_mixture(symmetry, draws, cost, _settled(scaling))
+    seeing = apply_fn is not None and inputs is not None
+    if not seeing:
+        alignment = align_many(symmetry, draws, cost=cost or "weights", scaling=_settled(scaling))
+        options: dict[str, Any] = {"temperature": 1.0 if temperature is None else temperature}
+        if covariance == "low-rank":
+            options |= {"rank": rank, "shrinkage": shrinkage}
+        fit = fit_mixture if mixture else fit_gaussian
+        found = fit(alignment.draws, covariance or "diagonal", **options)
+        return Compact(found, "moments", found, alignment)
+    assert apply_fn is not None
+    seen = _some(inputs)
+    for_choice, for_rows, for_distilling = jax.random.split(key, 3)
+    alignments = {
+        (name, gauge): align_many(
+            symmetry, draws, cost=name, apply_fn=apply_fn, inputs=seen, scaling=gauge
+        )
+        for name, gauge in _candidates(symmetry, cost, scaling)
+    }
+    choice, _ = selecting.choose(
+        apply_fn,
+        {ways: found.draws for ways, found in alignments.items()},
+        seen,
+        COVARIANCES if covariance is None else (covariance,),
+        for_choice,
+        rank=rank,
+        shrinkage=shrinkage,
+        temperatures=selecting.TEMPERATURES if temperature is None else (temperature,),
+    )
+    alignment = alignments[choice.cost, choice.scaling]
+    aligned = alignment.draws
+    low_rank = choice.covariance == "low-rank"
+    fitter = selecting.Fitter.of(aligned, rank if low_rank else 0, shrinkage)
+    fitted: Gaussian | Mixture = fitter.fit(choice.covariance, choice.temperature, choice.stretch)
+    if mixture:
+        fitted = fit_mixture(aligned, choice.covariance, temperature=choice.temperature)
+    target = predictive.of_draws(apply_fn, draws.params, seen)
+
+    def row(step: str, posterior: Any) -> Row:
+        probs = _predictive(apply_fn, posterior, seen, jax.random.clone(for_rows))
+        return Row(
+            step,
+            predictive.agreement(target, probs),
+            predictive.total_variation(target, probs),
+            float(predictive.cross_entropy(target, probs)),
+        )
+
+    rows = [row("as drawn, diagonal", fit_gaussian(draws))]
+    if choice.scaling is not None and symmetry.scaling_dimension():
+        free = jax.vmap(lambda p: _free(symmetry, p, choice.scaling))
+        rows.append(
+            row(f"scaling removed ({choice.scaling})", fit_gaussian(Draws(free(draws.params))))
+        )
+    rows.append(row(f"aligned by {choice.cost}", fit_gaussian(aligned)))
+    if low_rank:
+        rows.append(row("low rank", fitter.fit("low-rank", 1.0, 1.0)))
+    rows.append(
+        row(
+            f"moments: covariance x {choice.temperature:g}, mean x {choice.stretch:g}",
+            fitted,
+        )
+    )
+    if refine is None:
+        return Compact(fitted, "moments", fitted, alignment, tuple(rows), choice)
+    single = fitted if isinstance(fitted, Gaussian) else moments(fitted)
+    given = {name: _start(s) for name, s in (starts or {}).items()}
+    distilled = distil(
+        apply_fn,
+        draws,
+        inputs,
+        {
+            "moments": single,
+            "aligned mean": Gaussian(single.mean, SMALL_STD),
+            "one draw": Gaussian(jax.tree.map(jnp.asarray, aligned[0]), SMALL_STD),
+            **given,
+        },
+        key=for_distilling,
+        **distilling,
+    )
+    rows.append(row(f"distilled from {distilled.start}", distilled.posterior))
+    return Compact(
+        distilled.posterior, "distilled", fitted, alignment, tuple(rows), choice, distilled
+    )
+
+
+def _free(symmetry: Symmetry, params: Any, scaling: Any) -> Any:
+    return canonicalize(symmetry, params, scaling=scaling, order=None)
+
+
+def _settled(scaling: str | None) -> str | None:
+    return "min-mass" if scaling == "auto" else scaling
+
+
+def _candidates(
+    symmetry: Symmetry, cost: str | None, scaling: str | None
+) -> list[tuple[str, str | None]]:
+    """Costs and scalings to try; contributions do not see the scaling."""
+    auto = scaling == "auto" and symmetry.scaling_dimension()
+    gauges = ("min-mass", "unit-norm") if auto else (_settled(scaling),)
+    costs = ("weights", "contributions") if cost is None else (cost,)
+    return [
+        (name, gauge)
+        for name in costs
+        for gauge in (gauges[:1] if name == "contributions" else gauges)
+    ]
+
+
+def _start(given: Any) -> Gaussian:
+    return given if isinstance(given, Gaussian) else Gaussian(given, SMALL_STD)
+
+
+def _predictive(apply_fn: Any, posterior: Any, inputs: Any, key: jax.Array) -> jax.Array:
+    if isinstance(posterior, Mixture):
+        parts = [_predictive(apply_fn, c, inputs, key) for c in posterior.components]
+        return jnp.tensordot(jnp.asarray(posterior.weights), jnp.stack(parts), 1)
+    return predictive.of_gaussian(apply_fn, posterior, inputs, jax.random.clone(key), 64)
+
+
+def _some(inputs: Any) -> Any:
+    """At most MAX_INPUTS of the inputs, evenly spread."""
+    count = len(jax.tree.leaves(inputs)[0])
+    rows = np.unique(np.linspace(0, count - 1, min(count, MAX_INPUTS)).astype(int))
+    return jax.tree.map(lambda x: jnp.asarray(x)[rows], inputs)
+
+
+def _of_mixture(
+    symmetry: Symmetry, mixture: Mixture, cost: str | None, scaling: str | None
+) -> Compact:
+    """Components aligned as distributions, and their common mean and spread."""
+    alignment = align_many(symmetry, mixture, cost=cost or "wasserstein", scaling=scaling)
+    found = moments(alignment.draws)
+    return Compact(found, "moments", found, alignment)
+
+
+def _check(
+    draws: Any, apply_fn: Any, inputs: Any, covariance: str | None, refine: Any, mixture: bool
+) -> None:
+    if not isinstance(draws, Draws | Mixture):
+        raise TypeError(
+            f"got a {type(draws).__name__}, expected Draws or a Mixture of Gaussians; stack "
+            "networks with Draws.stack"
+        )
+    if isinstance(draws, Draws) and len(draws) < 2:
+        raise ValueError("one draw has no spread: a compact posterior needs at least two")
+    if refine not in REFINEMENTS:
+        raise ValueError(f"got refine={refine!r}, expected None or 'distil'")
+    if covariance is not None and covariance not in COVARIANCES:
+        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(COVARIANCES)}")
+    if (apply_fn is None) != (inputs is None):
+        missing = "inputs" if inputs is None else "apply_fn"
+        raise ValueError(f"got no {missing}: pass the model and training inputs, or neither")
+    if refine is not None and (apply_fn is None or isinstance(draws, Mixture)):
+        raise ValueError("refine='distil' needs Draws, apply_fn= and inputs=")
+    if mixture and isinstance(draws, Mixture):
+        raise ValueError("the draws are a mixture already: mixture=True is for Draws")
