@@ -204,7 +204,7 @@ class Visits:
                 found = channels.GAUSSIAN_COSTS[population.cost](target, self._spread, own, std)
             objective, price = Pairing(population.symmetry, found.channels), found.cost
         if number == 0:
-            result = search(objective, self._solve, seed=self._seed).best
+            result = search(objective, self._solve, seed=self._seed, kicks=0).best
         else:
             rng = np.random.default_rng((self._seed, number, draw))
             result = descend(objective, states.of(draw), self._solve, rng)

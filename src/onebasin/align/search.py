@@ -16,6 +16,9 @@ from onebasin.align.state import State
 STARTS = ("identity", "forward")
 MOST_FLIPS = 16
 FAR_BEHIND = 0.05
+KICKS = 24
+KICKED = 0.25
+SMALL = 256
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -43,6 +46,7 @@ def search(
     restarts: int = 0,
     seed: int = 0,
     max_sweeps: int = 100,
+    kicks: int = KICKS,
 ) -> Found:
     """Descends from every start and keeps the best.
 
@@ -53,6 +57,8 @@ def search(
         restarts: Number of further, random starts.
         seed: Seed of the order of visits and of random starts.
         max_sweeps: Most rounds per start.
+        kicks: How often to go on from the best with a part of its units shuffled, where factors
+            are small and plain.
     """
     rng = np.random.default_rng(seed)
     plans: list[tuple[str, State]] = []
@@ -86,12 +92,41 @@ def search(
     found = Found(*max(ended, key=lambda pair: pair[0].objective))
     found = _flip_wholes(objective, solve, found, rng, max_sweeps)
     if not tangled(objective.weights):
-        return found
+        return _kick(objective, solve, found, rng, max_sweeps, kicks)
     state = invariant_start(objective.weights, solve)
     if objective.objective(state) > found.best.objective:
         last = descend(objective, state, solve, rng, max_sweeps=max_sweeps)
         if last.objective > found.best.objective:
             found = Found(last, "invariants")
+    return found
+
+
+def _kick(
+    objective: Objective,
+    solve: Assignment,
+    found: Found,
+    rng: np.random.Generator,
+    sweeps: int,
+    kicks: int,
+) -> Found:
+    """Shuffles a part of the units and descends again, where that costs little.
+
+    Weakly regularised networks have many optima of nearly the same value close to one another;
+    from the best so far, a better one is nearer than from a random start.
+    """
+    movable = [n for n in objective.factors() if n in found.best.state.permutations]
+    largest = max((objective.symmetry.sizes[name] for name in movable), default=0)
+    if objective.exact() or largest > SMALL:
+        return found
+    for _ in range(kicks):
+        trial = found.best.state.copy()
+        name = movable[rng.integers(len(movable))]
+        units = np.flatnonzero(rng.random(objective.symmetry.sizes[name]) < KICKED)
+        permutation = trial.permutations[name]
+        permutation[..., units] = permutation[..., rng.permutation(units)]
+        result = descend(objective, trial, solve, rng, max_sweeps=sweeps)
+        if result.objective > found.best.objective:
+            found = Found(result, found.start)
     return found
 
 

@@ -83,7 +83,12 @@ def _judged(task: Task, found: list[tuple[str, State, int]]) -> list[tuple[Candi
 
 def _descended(task: Task, objective: Objective, starts: Sequence[str | State]) -> Descent:
     best = search(
-        objective, task.assignment, starts=starts, seed=task.seed, max_sweeps=task.max_sweeps
+        objective,
+        task.assignment,
+        starts=starts,
+        seed=task.seed,
+        max_sweeps=task.max_sweeps,
+        kicks=0,
     ).best
     settle(objective, best.state)
     return best
