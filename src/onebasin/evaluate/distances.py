@@ -16,6 +16,7 @@ Blocks = Callable[[], Iterator[np.ndarray]]
 """A fresh pass over the columns: blocks (row, column), centred."""
 
 TILE = 256
+LARGE_TILE = 2048
 STRIP = 4096
 UNROLL = 16
 PAIRS = 1 << 22
@@ -71,12 +72,13 @@ def manhattan(blocks: Blocks, count: int) -> np.ndarray:
     Rows are cut into tiles and columns into strips; each pair of tiles is one compiled loop over a
     strip, summed over strips in double precision. Pairs of tiles run in parallel.
     """
-    tiles = range(-(-count // TILE))
+    on_cpu = jax.default_backend() == "cpu"
+    # Elsewhere there is no cache to fit, and every step has to be launched.
+    tiles = range(-(-count // (TILE if on_cpu else LARGE_TILE)))
     tile = _multiple(-(-count // len(tiles)))
     found = np.zeros((len(tiles) * tile, len(tiles) * tile))
     places = [slice(i * tile, (i + 1) * tile) for i in tiles]
-    workers = _cores() if jax.default_backend() == "cpu" else 1
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+    with concurrent.futures.ThreadPoolExecutor(_cores() if on_cpu else 1) as pool:
         for block in blocks():
             for first in range(0, block.shape[1], STRIP):
                 strip = block[:, first : first + STRIP]
@@ -115,10 +117,9 @@ def _tile(a: jax.Array, b: jax.Array) -> jax.Array:
     """
 
     def step(total: jax.Array, weights: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        x, y = weights
-        for k in range(UNROLL):
-            total = total + jnp.abs(x[k][:, None] - y[k][None, :])
-        return total, None
+        gaps = [jnp.abs(x[:, None] - y[None, :]) for x, y in zip(*weights, strict=True)]
+        # Few terms first: rounding grows with the number of additions to the running total.
+        return total + functools.reduce(jnp.add, gaps), None
 
     start = jnp.zeros((a.shape[1], b.shape[1]), a.dtype)
     split = [z.reshape(-1, UNROLL, z.shape[1]) for z in (a, b)]
