@@ -20,7 +20,7 @@ def chains(seed: int, shift: float = 0.0) -> Any:
 
 def test_floor_is_each_chain_against_the_others() -> None:
     probs = chains(0)
-    floor = metrics.chain_floor(probs, MODE, num_resamples=100)
+    floor = metrics.chain_floor(probs, MODE, num_resamples=64)
     for c in range(4):
         own, rest = probs[c == MODE], probs[c != MODE]
         np.testing.assert_allclose(floor.agreement.value[c], metrics.agreement(own, rest), 1e-5)
@@ -35,7 +35,7 @@ def test_floor_is_each_chain_against_the_others() -> None:
 
 def test_unequal_chains_count_by_their_draws() -> None:
     probs, mode = chains(1)[:20], np.array([3] * 4 + [7] * 16)
-    floor = metrics.chain_floor(probs, mode, num_resamples=10)
+    floor = metrics.chain_floor(probs, mode, num_resamples=64)
     expected = metrics.total_variation(probs[:4], probs[4:])
     np.testing.assert_allclose(floor.total_variation.value, [expected] * 2, 1e-5)
     assert floor.modes == (3, 7)
@@ -46,7 +46,7 @@ def test_floor_of_one_distribution_is_that_of_shuffled_draws() -> None:
     rng = np.random.default_rng(0)
 
     def floors(probs: Any, mode: Any) -> tuple[float, float]:
-        found = metrics.chain_floor(probs, mode, num_resamples=2)
+        found = metrics.chain_floor(probs, mode, num_resamples=64)
         return float(found.mean_agreement.value), float(found.mean_total_variation.value)
 
     for shift, alike in ((0.0, True), (0.7, False)):
@@ -67,10 +67,10 @@ def test_left_out_rows() -> None:
         return probs[np.isin(MODE, modes)]
 
     uniform = jnp.full((150, 5), 0.2)
-    found = metrics.left_out(probs, MODE, {"rest": rest, "uniform": uniform}, num_resamples=200)
+    found = metrics.left_out(probs, MODE, {"rest": rest, "uniform": uniform}, num_resamples=64)
     assert kept == [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
     remaining = found["remaining chains"]
-    floor = metrics.chain_floor(probs, MODE, num_resamples=10)
+    floor = metrics.chain_floor(probs, MODE, num_resamples=64)
     np.testing.assert_allclose(remaining.total_variation, floor.total_variation.value, 1e-5)
     np.testing.assert_allclose(found["rest"].total_variation, remaining.total_variation, 1e-5)
     np.testing.assert_allclose(found["rest"].ratio, [1, 1, 1], 1e-5)

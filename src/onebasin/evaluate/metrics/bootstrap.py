@@ -74,9 +74,9 @@ def bootstrap(
     value = metric(*arguments, **options)
     arrays = tuple(jnp.asarray(argument) for argument in arguments)
     count = arrays[0].shape[1 if arrays[0].ndim == 3 else 0]
-    keys = jax.random.split(jax.random.key(seed), num_resamples)
+    keys = jax.random.split(jax.random.key(seed), (-(-num_resamples // BATCH), BATCH))
     named = tuple(sorted(options.items()))
-    found = _resampled(metric, named, count, keys, arrays)
+    found = _resampled(metric, named, count, keys, arrays)[:num_resamples]
     # Resamples without one side of a comparison have no value.
     low, high = jnp.nanquantile(found, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
     return Interval(value, low, high)
@@ -95,4 +95,5 @@ def _resampled(
         times = jnp.zeros(count).at[drawn].add(1)
         return metric(*arguments, sample_weight=times, **dict(options))
 
-    return jax.lax.map(once, keys, batch_size=BATCH)
+    found = jax.lax.map(jax.vmap(once), keys)
+    return found.reshape(-1, *found.shape[2:])
