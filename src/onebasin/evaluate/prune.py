@@ -61,7 +61,7 @@ def prune(
     """Keeps a share of the weights of a network and sets the others to zero.
 
     By "std" those of the lowest standard deviation, as in xiao2023compact; by "signal" those of the
-    largest |mean| / std, as in graves2011practical. All leaves are ranked together.
+    largest abs(mean) / std, as in graves2011practical. All leaves are ranked together.
 
     Args:
         posterior: Whose standard deviations decide; draws should lie in one basin.

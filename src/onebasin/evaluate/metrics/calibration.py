@@ -1,6 +1,6 @@
 """Whether confidence is kept: calibration errors.
 
-Both are sum_b w_b |accuracy_b - confidence_b| over bins b of the confidence, which is the
+Both are sum_b w_b abs(accuracy_b - confidence_b) over bins b of the confidence, which is the
 probability of the most probable class, w_b the share of examples in the bin.
 """
 

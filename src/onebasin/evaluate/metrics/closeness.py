@@ -28,7 +28,7 @@ def agreement(p: Any, q: Any, *, sample_weight: Any = None) -> jax.Array:
 
 
 def total_variation(p: Any, q: Any, *, sample_weight: Any = None) -> jax.Array:
-    """The mean over examples of 1/2 sum_c |p_c - q_c|, from 0 to 1.
+    """The mean over examples of 1/2 sum_c abs(p_c - q_c), from 0 to 1.
 
     Args:
         p: Probabilities (example, class), or (sample, example, class), which are averaged.

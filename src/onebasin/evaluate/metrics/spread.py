@@ -70,7 +70,7 @@ def disagreement(probs: Any, *, sample_weight: Any = None) -> jax.Array:
 def diversity(probs: Any, *, sample_weight: Any = None) -> jax.Array:
     """The mean total variation between pairs of samples: disagreement that counts probabilities.
 
-    1/2 sum_c |p_ic - p_jc| over all pairs i < j: with the samples in order p_(1) <= ... <= p_(S)
+    1/2 sum_c abs(p_ic - p_jc) over all pairs i < j: with the samples in order p_(1) <= ... <= p_(S)
     the sum over pairs is sum_k (2 k - S - 1) p_(k), so that no pair is formed.
 
     Args:
