@@ -52,7 +52,9 @@ def main() -> None:
     out = sys.argv[1] if len(sys.argv) > 1 else "kl_toy.png"
     symmetry = ob.discover(model, {"w": jnp.ones(2)}, jnp.ones((3, 1)))
     reference, moving = gaussian(0.3, 1.2), gaussian(1.2, 0.3)
-    figure, axes = plt.subplots(1, len(COSTS), figsize=(12, 3.6), sharex=True, sharey=True)
+    figure, axes = plt.subplots(
+        1, len(COSTS), figsize=(12, 4.4), sharex=True, sharey=True, layout="constrained"
+    )
     for axis, (cost, title) in zip(axes, COSTS.items(), strict=True):
         found = ob.align(symmetry, moving, to=reference, cost=cost)
         swapped = found.num_transpositions == 1
@@ -67,7 +69,6 @@ def main() -> None:
     axes[0].set_ylabel("weight of unit 2")
     axes[0].legend(loc="upper right", fontsize="small")
     figure.suptitle("Which costs see a swap of two units that differ in their spread only?")
-    figure.tight_layout()
     figure.savefig(out, dpi=150)
 
 

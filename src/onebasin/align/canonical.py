@@ -174,7 +174,7 @@ class Recipe:
         rows: What makes up the mass of each factor.
         norms: Where unit norm is measured.
         leftover: Where it is measured for what minimum mass leaves open.
-        flips: Where signs are read off; None leaves them.
+        flips: Where signs are read off; none leaves them.
         unbounded: The parameters whose mass has no minimum.
     """
 
@@ -186,7 +186,7 @@ class Recipe:
     rows: list[minimum_mass.Row]
     norms: list[Anchor]
     leftover: list[Anchor]
-    flips: list[Anchor] | None
+    flips: list[Anchor]
     unbounded: tuple[str, ...]
 
     def solve(self, leaves: list[Any], xp: Any) -> tuple[Element, CanonicalReport, Any]:
@@ -242,7 +242,7 @@ class Recipe:
         """Signs and order of one network, on top of its scales."""
         identity = self.symmetry.identity(xp)
         element = identity._replace(log_scales=scales)
-        if self.flips is not None:
+        if self.flips:
             scaled = self.symmetry.act_on_leaves(element, leaves, xp)
             settled = ordering.settle_signs(self.boxes, scaled, identity.signs, self.flips, xp)
             element = element._replace(signs=settled)
@@ -276,7 +276,7 @@ def _recipe(
         leftover=anchors(symmetry, boxes, "scalings", biases=biases, settled=counted)
         if lost
         else [],
-        flips=anchors(symmetry, boxes, "signs", biases=False) if signs else None,
+        flips=anchors(symmetry, boxes, "signs", biases=False) if signs else [],
         unbounded=tuple(dict.fromkeys(symmetry.leaves[boxes[i].leaf].path for i in sorted(lost))),
     )
 

@@ -75,7 +75,8 @@ def align_many(
     apply_fn: Callable[[Any, Any], Any] | None = None,
     inputs: Any = None,
     scaling: str | None = "min-mass",
-    max_rounds: int = 20,
+    max_rounds: int = 50,
+    first: int = 0,
     seed: int = 0,
     assignment: str | None = None,
     batch_size: int = 1000,
@@ -87,13 +88,15 @@ def align_many(
         symmetry: The model's group.
         draws: `Draws`, a tree of stacked parameters (leading axis = draw), or a `Mixture` of
             Gaussians for the costs that compare distributions.
-        reference: "mean" (iterated), "first" (the first draw), "leave-one-out" (each draw against
+        reference: "mean" (iterated), "first" (one of the draws), "leave-one-out" (each draw against
             the mean of the others), or given parameters.
         cost: As for `align`.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs.
         scaling: How scalings are removed from every draw first; None leaves them.
         max_rounds: Most rounds of aligning and averaging.
+        first: The draw that all are matched to in the first round: where the mean ends depends on
+            it, and the objective hardly tells a good end from a bad one.
         seed: Seed of the order of visits.
         assignment: Assignment solver; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
@@ -107,7 +110,11 @@ def align_many(
     solver = Assignment(assignment).name
     given = not isinstance(reference, str)
     back = symmetry.identity()
-    centre = population.first()
+    if not 0 <= first < population.count:
+        raise ValueError(
+            f"got first={first}, expected the number of a draw below {population.count}"
+        )
+    centre = population.draw(first)
     if given:
         check_same_model(symmetry, "the reference", reference)
         gauge = scaling_element(symmetry, reference, scaling)

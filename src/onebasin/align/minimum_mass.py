@@ -150,10 +150,11 @@ def minimise(
         imbalance = xp.zeros(len(flat), flat.dtype)
         for row in rows:
             logs = units.log_masses(row, log_scales)
-            pulled, _ = pull(logs, row.patterns, xp)
+            pulled, free = pull(logs, row.patterns, xp)
             largest = xp.max(xp.abs(pulled).reshape(len(flat), -1), axis=1, initial=0)
             imbalance = xp.maximum(imbalance, largest / 2)
-            moved = log_scales[row.factor] + unit_step(logs, row.patterns, xp) / row.share
+            step = unit_step(logs, row.patterns, pulled, free, xp)
+            moved = log_scales[row.factor] + step / row.share
             log_scales[row.factor] = xp.clip(moved, -limit, limit)
         return flatten(log_scales), imbalance
 
@@ -215,8 +216,10 @@ class _Units:
         return self.xp.stack(logs, axis=-1) + 2 * own @ row.patterns.T.astype(own.dtype)
 
 
-def unit_step(logs: Any, patterns: np.ndarray, xp: Any) -> Any:
+def unit_step(logs: Any, patterns: np.ndarray, pulled: Any, free: Any, xp: Any) -> Any:
     """The step delta [.., generator] that lowers sum_p exp(logs_p + 2 patterns_p . delta).
+
+    `pulled` and `free` are what `pull` says of the same masses.
 
     The closed form reaches the minimum if each weight has one generator, with one positive and one
     negative exponent. Else it stops short of it, and Newton steps follow.
@@ -224,7 +227,6 @@ def unit_step(logs: Any, patterns: np.ndarray, xp: Any) -> Any:
     joined = int(np.max(np.count_nonzero(patterns, axis=1)))
     width = np.max(patterns, axis=0) - np.min(patterns, axis=0)
     width = 2 * joined * np.where(width > 0, width, 1)
-    pulled, free = pull(logs, patterns, xp)
     step = pulled / width.astype(logs.dtype)
     even = all(len(set(column[column * s > 0])) <= 1 for column in patterns.T for s in (1, -1))
     if joined == 1 and even:

@@ -105,9 +105,9 @@ class Population:
     def count(self) -> int:
         return len(self.means[0])
 
-    def first(self) -> list[np.ndarray]:
-        """The first draw, leaf by leaf."""
-        return [leaf[0] for leaf in self.means]
+    def draw(self, number: int) -> list[np.ndarray]:
+        """One draw, leaf by leaf."""
+        return [leaf[number] for leaf in self.means]
 
     def identity(self) -> State:
         """The state, stacked, in which no draw has moved."""

@@ -136,12 +136,15 @@ class Rows:
         for key, x in self._rows.items():
             if key[0] != name:
                 continue
-            if self._kept:
-                stale = self._stale[name]
-                self._kept[key][draw, stale] = self._centre[key][stale] @ x[draw].T
-                found[key[1]] = self._kept[key][draw]
-            else:
+            if not self._kept:
                 found[key[1]] = self._centre[key] @ x[draw].T
+                continue
+            kept, stale = self._kept[key][draw], self._stale[name]
+            if len(stale) == len(kept):
+                np.matmul(self._centre[key], x[draw].T, out=kept)
+            else:
+                kept[stale] = self._centre[key][stale] @ x[draw].T
+            found[key[1]] = kept
         return found
 
 
