@@ -134,6 +134,8 @@ def draw(widths: list[dict[str, Any]], counts: list[dict[str, Any]]) -> Any:
             style = {"marker": record.MARKERS[i], "linestyle": record.LINES[i], "label": label}
             axis.loglog([r[key] for r in rows], [r[name] for r in rows], **style)
         axis.set_xlabel({"width": "width of three hidden layers", "draws": "number of draws"}[key])
+        axis.set_xticks([r[key] for r in rows], [str(r[key]) for r in rows])
+        axis.minorticks_off()
         axis.set_ylabel("seconds")
         axis.grid(visible=True, color="0.9")
         axis.legend()

@@ -252,13 +252,15 @@ def test_the_barrier_is_a_table() -> None:
     command = "barrier a.safetensors b.safetensors --model user:factory --points 3"
     result = invoke(*command.split(), "--data", "user:splits")
     assert result.exit_code == 0, result.stderr
-    talk, when, where, what, *rows, heights = result.stdout.splitlines()
+    talk, when, where, what, *rows, heights, calibrated = result.stdout.splitlines()
     assert talk == "a factory that talks"
     assert when.split() == ["before", "alignment", "after", "alignment"]
     assert where.split() == ["train", "test"] * 2
     assert what.split() == ["t", *["loss", "error"] * 4]
     assert [row.split()[0] for row in rows] == ["0.00", "0.50", "1.00"]
     assert heights.split()[0] == "barrier"
+    assert calibrated.split()[0] == "calib."
+    assert len(calibrated.split()) == 5
     assert {len(row) for row in rows} == {len(what)}
     assert len(what) < 80
 
@@ -305,7 +307,7 @@ MISTAKES = [
     (f"{ALIGN.replace('factory', 'shapes')} --cost activations", "pass --data MODULE:LOADER"),
     (f"{ALIGN} --cost activations --data user", "expected MODULE:LOADER"),
     (f"{ALIGN} --cost activations --data user:imputs", "the nearest is 'inputs'"),
-    (f"{ALIGN} --cost activations --data user:INPUTS", "has no such function"),
+    (f"{ALIGN} --cost activations --data user:INPUTS", "expected a function without arguments"),
     (f"{ALIGN} --cost activations --data absent.py:f", "check the path"),
     (f"{ALIGN} --cost activations --data user:fails", "user:fails raised OSError: no such data s"),
     (f"{ALIGN} --cost activations --data user:number", "user:number returned an int, expected inp"),

@@ -47,9 +47,9 @@ def barrier(
     """Measure loss and error on the straight line from the network A to the network B.
 
     A barrier is how far the curve rises above the chord between its ends. It is shown as the files
-    are, and after A was moved onto B by a symmetry that leaves its function alone. Beside each loss
-    stands the one that is left at the best temperature of each point: a barrier that vanishes there
-    is one of confidence, not of function. To match by something else than weights, move A with
+    are, and after A was moved onto B by a symmetry that leaves its function alone. Under it stands
+    what is left of it at the best temperature of each point: a barrier that vanishes there is one
+    of confidence, not of function. To match by something else than weights, move A with
     `onebasin align` and use --no-align here.
 
     Example: `onebasin barrier onebasin-demo/a.safetensors onebasin-demo/b.safetensors
@@ -101,8 +101,11 @@ def _loss(apply_fn: Any, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def _table(curves: dict[str, onebasin.Barrier]) -> str:
-    """A line for each point and one for the barriers; for each curve loss and error on each set."""
-    left = ["t", *(f"{t:.2f}" for t in curves["before"].t.tolist()), "barrier"]
+    """A line for each point, one for the barriers and one for those after calibration.
+
+    For each curve there are loss and error on each set; calibration leaves errors as they are.
+    """
+    left = ["t", *(f"{t:.2f}" for t in curves["before"].t.tolist()), "barrier", "calib."]
     lines = [" " * 7, " " * 7, *(cell.rjust(7) for cell in left)]
     for when, found in curves.items():
         blocks = [
@@ -118,16 +121,13 @@ def _table(curves: dict[str, onebasin.Barrier]) -> str:
 
 
 def _columns(found: onebasin.Barrier, part: str) -> list[str]:
-    """Loss, calibrated loss and error on one set of data, under its name."""
+    """Loss and error on one set of data, under its name."""
     assert found.calibrated is not None
     columns = []
-    for title, own, name in (
-        ("loss", found, "loss"),
-        ("calibrated", found.calibrated, "loss"),
-        ("error", found, "error"),
-    ):
-        values = [*own.curve[part + name].tolist(), float(own.height[part + name])]
-        cells = [title, *(f"{value:.4f}" for value in values)]
+    for measure in ("loss", "error"):
+        values = [*found.curve[part + measure].tolist(), float(found.height[part + measure])]
+        left = f"{float(found.calibrated.height[part + measure]):.4f}" if measure == "loss" else ""
+        cells = [measure, *(f"{value:.4f}" for value in values), left]
         width = max(map(len, cells))
         columns.append([cell.rjust(width) for cell in cells])
     rows = ["  ".join(cells) for cells in zip(*columns, strict=True)]
