@@ -81,6 +81,7 @@ def compact(
     rank: int | None = None,
     shrinkage: float | str = 0.0,
     temperature: float | None = None,
+    num_starts: int = 4,
     mixture: bool = False,
     refine: str | None = None,
     starts: Mapping[str, Any] | None = None,
@@ -106,6 +107,7 @@ def compact(
         rank: Rank of a low-rank fit; by default all that the draws have.
         shrinkage: Shrinkage of its correlations, as for `fit_gaussian`.
         temperature: Factor of the covariance; None chooses.
+        num_starts: From how many of the draws the alignment by weights is tried.
         mixture: Whether to fit one Gaussian to each mode of the aligned draws, for what symmetry
             does not explain.
         refine: None, or "distil" to refine mean and spread until the predictive is the draws'.
@@ -129,6 +131,8 @@ def compact(
         Gaussian(17 weights, rank 0)
     """
     _check(draws, apply_fn, inputs, covariance, refine, mixture)
+    if num_starts < 1:
+        raise ValueError(f"got num_starts={num_starts}, expected at least one")
     key = jax.random.key(0) if key is None else jax.random.clone(key)
     if isinstance(draws, Mixture):
         return _of_mixture(symmetry, draws, cost, _settled(scaling))
@@ -145,14 +149,22 @@ def compact(
     seen = _some(inputs)
     for_choice, for_rows, for_distilling = jax.random.split(key, 3)
     alignments = {
-        (name, gauge): align_many(
-            symmetry, draws, cost=name, apply_fn=apply_fn, inputs=seen, scaling=gauge
+        way: align_many(
+            symmetry,
+            draws,
+            cost=way.cost,
+            apply_fn=apply_fn,
+            inputs=seen,
+            scaling=way.scaling,
+            first=way.first,
         )
-        for name, gauge in _candidates(symmetry, cost, scaling)
+        for way in _ways(symmetry, len(draws), cost, scaling, num_starts)
     }
-    choice, _ = selecting.choose(
+    way, _ = selecting.best_way(apply_fn, {w: a.draws for w, a in alignments.items()}, seen)
+    choice = selecting.choose(
         apply_fn,
-        {ways: found.draws for ways, found in alignments.items()},
+        way,
+        alignments[way].draws,
         seen,
         COVARIANCES if covariance is None else (covariance,),
         for_choice,
@@ -160,7 +172,7 @@ def compact(
         shrinkage=shrinkage,
         temperatures=selecting.TEMPERATURES if temperature is None else (temperature,),
     )
-    alignment = alignments[choice.cost, choice.scaling]
+    alignment = alignments[way]
     aligned = alignment.draws
     low_rank = choice.covariance == "low-rank"
     fitter = selecting.Fitter.of(aligned, rank if low_rank else 0, shrinkage)
@@ -179,12 +191,12 @@ def compact(
         )
 
     rows = [row("as drawn, diagonal", fit_gaussian(draws))]
-    if choice.scaling is not None and symmetry.scaling_dimension():
-        free = jax.vmap(lambda p: _free(symmetry, p, choice.scaling))
+    if way.scaling is not None and symmetry.scaling_dimension():
+        free = jax.vmap(lambda p: _free(symmetry, p, way.scaling))
         rows.append(
-            row(f"scaling removed ({choice.scaling})", fit_gaussian(Draws(free(draws.params))))
+            row(f"scaling removed ({way.scaling})", fit_gaussian(Draws(free(draws.params))))
         )
-    rows.append(row(f"aligned by {choice.cost}", fit_gaussian(aligned)))
+    rows.append(row(f"aligned by {way.cost}", fit_gaussian(aligned)))
     if low_rank:
         rows.append(row("low rank", fitter.fit("low-rank", 1.0, 1.0)))
     rows.append(
@@ -224,17 +236,19 @@ def _settled(scaling: str | None) -> str | None:
     return "min-mass" if scaling == "auto" else scaling
 
 
-def _candidates(
-    symmetry: Symmetry, cost: str | None, scaling: str | None
-) -> list[tuple[str, str | None]]:
-    """Costs and scalings to try; contributions do not see the scaling."""
+def _ways(
+    symmetry: Symmetry, count: int, cost: str | None, scaling: str | None, num_starts: int
+) -> list[selecting.Way]:
+    """How to try to align; contributions do not see the scaling, and cost the most."""
     auto = scaling == "auto" and symmetry.scaling_dimension()
     gauges = ("min-mass", "unit-norm") if auto else (_settled(scaling),)
     costs = ("weights", "contributions") if cost is None else (cost,)
+    starts = np.unique(np.linspace(0, count - 1, num_starts + 1)[:-1].astype(int)).tolist()
     return [
-        (name, gauge)
+        selecting.Way(name, gauge, first)
         for name in costs
         for gauge in (gauges[:1] if name == "contributions" else gauges)
+        for first in (starts if name == "weights" else starts[:1])
     ]
 
 

@@ -3,15 +3,16 @@
 A Gaussian in one basin is too wide: directions in which the network is far from linear have the
 draws' variance, and its mean is too short, since what differs between draws cancels. Two numbers
 mend most of it: a temperature of the covariance and a stretch of the mean. They, the form of the
-covariance, and the cost and scaling that aligned the draws are chosen by the cross-entropy with the
-predictive of held-out draws on training inputs.
+covariance, and how the draws were aligned (cost, scaling, the draw that the mean starts from) are
+chosen by the cross-entropy with the predictive of held-out draws on training inputs: the objective
+of the alignment hardly tells a good mean from a bad one, the predictive does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +26,19 @@ TEMPERATURES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
 STRETCHES = (1.0, 1.05, 1.1, 1.15, 1.2)
 
 
+class Way(NamedTuple):
+    """How draws are aligned: by which cost, in which scaling, starting from which draw."""
+
+    cost: str
+    scaling: str | None
+    first: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """What a fit is made with, and what it scored on held-out draws, in nats."""
 
-    cost: str
-    scaling: str | None
+    way: Way
     covariance: str
     temperature: float
     stretch: float
@@ -78,9 +86,28 @@ def split(draws: Draws) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 
+def best_way(
+    apply_fn: predictive.Apply,
+    aligned: dict[Way, Draws],
+    inputs: Any,
+    stretches: tuple[float, ...] = STRETCHES,
+) -> tuple[Way, dict[Way, float]]:
+    """The alignment whose mean network is nearest to held-out draws, and the nats of all."""
+    scores = {}
+    for way, draws in aligned.items():
+        rows, out = split(draws)
+        target = predictive.of_draws(apply_fn, draws[out].params, inputs)
+        mean = draws[rows].mean()
+        networks = jax.tree.map(lambda m: jnp.stack([s * m for s in stretches]), mean)
+        each = jax.lax.map(lambda p: jax.nn.softmax(apply_fn(p, inputs)), networks)
+        scores[way] = min(float(predictive.cross_entropy(target, probs)) for probs in each)
+    return min(scores, key=scores.__getitem__), scores
+
+
 def choose(
     apply_fn: predictive.Apply,
-    aligned: dict[tuple[str, str | None], Draws],
+    way: Way,
+    draws: Draws,
     inputs: Any,
     covariances: tuple[str, ...],
     key: jax.Array,
@@ -90,12 +117,13 @@ def choose(
     temperatures: tuple[float, ...] = TEMPERATURES,
     stretches: tuple[float, ...] = STRETCHES,
     num_samples: int = 32,
-) -> tuple[Choice, list[Choice]]:
-    """The best fit, and all that were tried.
+) -> Choice:
+    """The best fit of aligned draws.
 
     Args:
         apply_fn: The model.
-        aligned: Aligned draws by the cost and the scaling that aligned them, in the same order.
+        way: How the draws were aligned.
+        draws: The aligned draws.
         inputs: Training inputs.
         covariances: Forms to try.
         key: Random key; all fits see the same noise.
@@ -105,17 +133,14 @@ def choose(
         stretches: Stretches to try.
         num_samples: Networks per predictive.
     """
+    rows, out = split(draws)
+    target = predictive.of_draws(apply_fn, draws[out].params, inputs)
     tried = []
-    for (cost, scaling), draws in aligned.items():
-        rows, out = split(draws)
-        target = predictive.of_draws(apply_fn, draws[out].params, inputs)
-        for covariance in covariances:
-            fitter = Fitter.of(draws[rows], 0 if covariance == "diagonal" else rank, shrinkage)
-            for temperature, stretch in itertools.product(temperatures, stretches):
-                q = fitter.fit(covariance, temperature, stretch)
-                probs = predictive.of_gaussian(
-                    apply_fn, q, inputs, jax.random.clone(key), num_samples
-                )
-                score = float(predictive.cross_entropy(target, probs))
-                tried.append(Choice(cost, scaling, covariance, temperature, stretch, score))
-    return min(tried, key=lambda choice: choice.score), tried
+    for covariance in covariances:
+        fitter = Fitter.of(draws[rows], 0 if covariance == "diagonal" else rank, shrinkage)
+        for temperature, stretch in itertools.product(temperatures, stretches):
+            q = fitter.fit(covariance, temperature, stretch)
+            probs = predictive.of_gaussian(apply_fn, q, inputs, jax.random.clone(key), num_samples)
+            score = float(predictive.cross_entropy(target, probs))
+            tried.append(Choice(way, covariance, temperature, stretch, score))
+    return min(tried, key=lambda choice: choice.score)

@@ -103,9 +103,7 @@ def ensemble(
     steps = len(outputs["loss"])
     snapshots = by_member(outputs["unknowns"])
     epoch = np.tile(np.arange(1, steps + 1, dtype=np.int32) * every, num_networks)
-    return problem.draws(
-        snapshots, modes(steps, num_networks), None, {"epoch": epoch}, info=info
-    )
+    return problem.draws(snapshots, modes(steps, num_networks), None, {"epoch": epoch}, info=info)
 
 
 def kept(problem: Problem, unknowns: Any) -> dict[str, Any]:

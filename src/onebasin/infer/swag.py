@@ -1,7 +1,7 @@
 """SWAG: a Gaussian fitted to the last stretch of training.
 
-From a trained network SGD goes on at a constant rate, and one network theta_i is kept per epoch. With
-their mean and variance s^2 and the last K deviations d_i = theta_i - mean,
+From a trained network SGD goes on at a constant rate, and one network theta_i is kept per epoch.
+With their mean and variance s^2 and the last K deviations d_i = theta_i - mean,
 
     q = N(mean, diag(s^2) / 2 + D D^T / (2 (K - 1))),   D = [d_1 ... d_K]
 

@@ -1,0 +1,133 @@
+"""From scrambled draws back to the Gaussian they came from; and what HMC on digits becomes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+
+INPUTS = jax.random.normal(jax.random.key(9), (30, 3))
+
+
+def known(activation: str) -> tuple:
+    """A network whose units are far apart, its group, and a Gaussian around it."""
+    net = ob.nets.mlp(hidden=(5, 4), outputs=2, activation=activation)
+    mean = jax.tree.map(lambda x: x + 0.3, net.init(jax.random.key(3), INPUTS))
+    symmetry = ob.discover(net.apply, mean, INPUTS)
+    factor = jax.tree.map(
+        lambda x: 0.03 * jax.random.normal(jax.random.key(4), (2, *x.shape)), mean
+    )
+    return net, symmetry, ob.Gaussian(mean, 0.02, factor)
+
+
+def scrambled(symmetry: ob.Symmetry, draws: ob.Draws, kinds: tuple[str, ...]) -> ob.Draws:
+    keys = jax.random.split(jax.random.key(5), len(draws))
+    elements = jax.vmap(lambda k: symmetry.random(k, kinds=kinds))(keys)
+    return ob.push_forward(symmetry, elements, draws)
+
+
+def test_a_gaussian_scrambled_by_permutations_and_signs_is_recovered() -> None:
+    """tanh: the group is finite, so that nothing of the Gaussian is lost."""
+    _, symmetry, truth = known("tanh")
+    draws = scrambled(symmetry, truth.sample(jax.random.key(6), 400), ("permutation", "sign"))
+    found = ob.compact(symmetry, draws, covariance="low-rank")
+    back = ob.align(symmetry, found.posterior.mean, to=truth.mean)
+    q = ob.push_forward(symmetry, back.element, found.posterior)
+    for a, b, s in zip(*map(jax.tree.leaves, (q.mean, truth.mean, truth.variance())), strict=True):
+        assert np.max(np.abs(a - b) / np.sqrt(s)) < 5 / np.sqrt(400)
+    for a, b in zip(*map(jax.tree.leaves, (q.variance(), truth.variance())), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0.4)
+
+    # Correlations too: the covariance along the true factor's directions.
+    def along(q: ob.Gaussian, r: int) -> float:
+        directions = jax.tree.map(lambda f: f[r], truth.factor)
+        parts = zip(*map(jax.tree.leaves, (q.std, directions)), strict=True)
+        diagonal = sum(float(jnp.sum((s * d) ** 2)) for s, d in parts)
+        products = [
+            np.tensordot(np.asarray(f).reshape(len(f), -1), np.ravel(d), 1)
+            for f, d in zip(*map(jax.tree.leaves, (q.factor, directions)), strict=True)
+        ]
+        return diagonal + float(np.sum(np.sum(products, axis=0) ** 2))
+
+    for r in range(2):
+        assert along(q, r) == pytest.approx(along(truth, r), rel=0.3)
+
+
+def test_scrambling_by_every_kind_changes_nothing() -> None:
+    """ReLU: scalings have no spread that the function sees; what is fitted is the same."""
+    _, symmetry, truth = known("relu")
+    draws = truth.sample(jax.random.key(6), 60)
+    plain = ob.compact(symmetry, draws).posterior
+    moved = scrambled(symmetry, draws, ("permutation", "scaling", "sign"))
+    again = ob.compact(symmetry, moved).posterior
+    back = ob.align(symmetry, again.mean, to=plain.mean, scaling=None)
+    again = ob.push_forward(symmetry, back.element, again)
+    for a, b in zip(*map(jax.tree.leaves, (again, plain)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-3)
+
+
+def test_many_variational_fits_become_one() -> None:
+    net, symmetry, truth = known("relu")
+    diagonal = ob.Gaussian(truth.mean, truth.std)
+    elements = [symmetry.random(jax.random.key(i), kinds=("permutation",)) for i in range(4)]
+    mixture = ob.Mixture([ob.push_forward(symmetry, g, diagonal) for g in elements])
+    found = ob.compact(symmetry, mixture, scaling=None)
+    back = ob.align(symmetry, found.posterior.mean, to=truth.mean, scaling=None)
+    q = ob.push_forward(symmetry, back.element, found.posterior)
+    for a, b in zip(*map(jax.tree.leaves, (q.mean, truth.mean)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    for a, b in zip(*map(jax.tree.leaves, (q.std, truth.std)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3)
+
+
+def test_a_mixture_over_what_symmetry_does_not_explain() -> None:
+    _, symmetry, truth = known("tanh")
+    other = ob.Gaussian(jax.tree.map(lambda m: 2 * m, truth.mean), truth.std)
+    parts = [q.sample(jax.random.key(i), 20) for i, q in enumerate((truth, other))]
+    draws = ob.Draws.concatenate(parts, renumber=True)
+    found = ob.compact(symmetry, draws, mixture=True)
+    assert isinstance(found.posterior, ob.Mixture)
+    assert len(found.posterior.components) == 2
+
+
+def test_distilling_finds_a_gaussian_that_predicts_alike() -> None:
+    net, symmetry, truth = known("relu")
+    draws = truth.sample(jax.random.key(6), 40)
+    x = jax.random.normal(jax.random.key(1), (200, 3))
+    found = ob.compact(
+        symmetry,
+        scrambled(symmetry, draws, ("permutation",)),
+        apply_fn=net.apply,
+        inputs=x,
+        cost="weights",
+        refine="distil",
+        steps=300,
+    )
+    assert found.flavour == "distilled"
+    assert found.moments is not found.posterior
+    assert found.rows[-1].step.startswith("distilled")
+    assert found.rows[-1].total_variation < 0.01
+    assert found.rows[-1].nats <= found.rows[0].nats
+    text = str(found)
+    assert "distilled" in text and "moments" in text and "agreement" in text
+
+
+NET, SYMMETRY, TRUTH = known("relu")
+DRAWS = TRUTH.sample(jax.random.key(0), 4)
+BAD = {
+    "one draw": ((SYMMETRY, DRAWS[:1]), {}, "one draw has no spread"),
+    "refine": ((SYMMETRY, DRAWS), {"refine": "more"}, "expected None or 'distil'"),
+    "no model": ((SYMMETRY, DRAWS), {"inputs": INPUTS}, "got no apply_fn"),
+    "no inputs": ((SYMMETRY, DRAWS), {"apply_fn": NET.apply}, "got no inputs"),
+    "distil blind": ((SYMMETRY, DRAWS), {"refine": "distil"}, "needs Draws, apply_fn= and inputs="),
+    "not draws": ((SYMMETRY, DRAWS.params), {}, "expected Draws or a Mixture"),
+    "covariance": ((SYMMETRY, DRAWS), {"covariance": "full"}, "expected one of"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_clear_sentence(name: str) -> None:
+    arguments, options, message = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        ob.compact(*arguments, **options)
