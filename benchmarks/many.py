@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from shared import networks, plain, record  # type: ignore[import-not-found]
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 import onebasin as ob
 

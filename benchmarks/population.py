@@ -104,9 +104,8 @@ def main() -> None:
         "mlp 64": ob.nets.mlp(hidden=(64,)),
         "mlp 512": ob.nets.mlp(hidden=(512,)),
     }
-    print(
-        f"{platform}\n{'network':10} {'count':>6} {'group':>6} {'ms/step':>9} {'loop':>9} {'ratio':>6}"
-    )
+    print(platform)
+    print(f"{'network':10} {'count':>6} {'group':>6} {'ms/step':>9} {'loop':>9} {'ratio':>6}")
     for name, counts in sizes.items():
         problem = problem_of(nets[name])
         weights = sum(x.size for x in jax.tree.leaves(problem.init(jax.random.key(0))))
@@ -114,7 +113,7 @@ def main() -> None:
         for count in counts:
             if count > 64 and not arguments.full:
                 continue
-            chosen = population.group_size(None, count, None, weights=weights)  # type: ignore[arg-type]
+            chosen = population.group_size(problem.init, count, None, weights=weights)
             for group in sorted({1, min(count, 8), min(count, 64), chosen}):
                 if group == 1 and count > 64:
                     continue

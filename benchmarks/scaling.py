@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from shared import networks, record  # type: ignore[import-not-found]
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 import onebasin as ob
 from onebasin.align.assignment import Assignment

@@ -138,7 +138,7 @@ class Normal(Prior):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Laplace(Prior):
-    """p(w) = exp(-|w| / scale) / (2 scale), of standard deviation sqrt(2) * scale.
+    """p(w) = exp(-abs(w) / scale) / (2 scale), of standard deviation sqrt(2) * scale.
 
     Args:
         scale: Mean absolute value; one number, or numbers by path.

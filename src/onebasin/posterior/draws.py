@@ -47,7 +47,7 @@ class Draws:
     mode: Any = None
     log_density: Any = None
     statistics: Any = None
-    info: Any = trees.record()
+    info: Any = dataclasses.field(default=None, metadata=trees.RECORD)
 
     def __post_init__(self) -> None:
         leaves = trees.named_leaves(self.params)

@@ -49,7 +49,7 @@ class Gaussian:
     mean: Any
     std: Any
     factor: Any = None
-    info: Any = trees.record()
+    info: Any = dataclasses.field(default=None, metadata=trees.RECORD)
 
     def __post_init__(self) -> None:
         if not jax.tree.leaves(self.mean):

@@ -40,7 +40,7 @@ class Mixture:
 
     components: Sequence[Gaussian]
     weights: Any = None
-    info: Any = trees.record()
+    info: Any = dataclasses.field(default=None, metadata=trees.RECORD)
 
     def __post_init__(self) -> None:
         components = tuple(self.components)

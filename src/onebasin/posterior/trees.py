@@ -12,6 +12,8 @@ import numpy as np
 from onebasin.symmetry.group import path_name
 
 Class = TypeVar("Class", bound=type)
+# Marks a field that tells of the computation that made an object.
+RECORD = {"record": True}
 
 
 def pytree(cls: Class) -> Class:
@@ -38,11 +40,6 @@ def pytree(cls: Class) -> Class:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
     return cls
-
-
-def record() -> Any:
-    """A field, empty by default, for what is known of the computation that made an object."""
-    return dataclasses.field(default=None, metadata={"record": True})
 
 
 def is_float(leaf: Any) -> bool:
