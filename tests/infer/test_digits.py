@@ -34,9 +34,7 @@ def accuracies() -> dict[str, float]:
     """Of every method, and of scikit-learn's network at the best of some weight decays."""
     (x, y), (test, labels) = digits()
     scores = [
-        MLPClassifier((64,), alpha=alpha, max_iter=400, random_state=0)
-        .fit(x, y)
-        .score(test, labels)
+        MLPClassifier((64,), alpha=a, max_iter=400, random_state=0).fit(x, y).score(test, labels)
         for a in (1e-2, 1.0)
     ]
     net = ob.nets.mlp(hidden=(64,), outputs=10)

@@ -167,11 +167,18 @@ def versions() -> dict[str, str]:
     """What the numbers of a run depend on, beside its config and seeds."""
     device = jax.devices()[0]
     return {
-        **{name: importlib.metadata.version(name) for name in ("onebasin", "jax", "numpy")},
+        **{name: _version(name) for name in ("onebasin", "jax", "numpy")},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": f"{device.platform}: {device.device_kind}",
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed: run from its sources"
 
 
 def _seal(content: Mapping[str, Any]) -> str:
