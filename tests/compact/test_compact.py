@@ -94,7 +94,7 @@ def test_a_mixture_over_what_symmetry_does_not_explain() -> None:
 def test_distilling_finds_a_gaussian_that_predicts_alike() -> None:
     net, symmetry, truth = known("relu")
     draws = truth.sample(jax.random.key(6), 40)
-    x = jax.random.normal(jax.random.key(1), (200, 3))
+    x = jax.random.normal(jax.random.key(1), (100, 3))
     found = ob.compact(
         symmetry,
         scrambled(symmetry, draws, ("permutation",)),
@@ -102,12 +102,13 @@ def test_distilling_finds_a_gaussian_that_predicts_alike() -> None:
         inputs=x,
         cost="weights",
         refine="distil",
-        steps=300,
+        steps=100,
+        num_starts=1,
     )
     assert found.flavour == "distilled"
     assert found.moments is not found.posterior
     assert found.rows[-1].step.startswith("distilled")
-    assert found.rows[-1].total_variation < 0.01
+    assert found.rows[-1].total_variation < 0.02
     assert found.rows[-1].nats <= found.rows[0].nats
     text = str(found)
     assert all(word in text for word in ("distilled", "moments", "agreement"))

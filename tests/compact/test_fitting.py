@@ -30,7 +30,7 @@ def dense(q: ob.Gaussian) -> np.ndarray:
     return np.diag(std**2) + factor.T @ factor
 
 
-@given(seed=st.integers(0, 100), count=st.integers(3, 12), size=st.integers(3, 8))
+@given(seed=st.integers(0, 100), count=st.sampled_from([3, 12]), size=st.sampled_from([3, 8]))
 def test_the_full_rank_fit_is_the_sample_covariance(seed: int, count: int, size: int) -> None:
     x = correlated(seed, count, size)
     q = ob.fit_gaussian(ob.Draws(as_tree(x)), "low-rank", shrinkage=0.0)
@@ -63,7 +63,7 @@ def test_shrinkage_and_temperature() -> None:
     np.testing.assert_allclose(np.diag(dense(diagonal)), 0.5 * np.diag(expected), rtol=1e-4)
 
 
-@given(seed=st.integers(0, 100), count=st.integers(3, 30))
+@given(seed=st.integers(0, 100), count=st.sampled_from([3, 9, 30]))
 def test_the_shrinkage_is_that_of_the_dense_formula(seed: int, count: int) -> None:
     x = correlated(seed, count, 5)
     centred = x - x.mean(axis=0)
@@ -79,12 +79,12 @@ def test_the_shrinkage_is_that_of_the_dense_formula(seed: int, count: int) -> No
 def test_a_known_gaussian_is_recovered_within_sampling_error() -> None:
     mean = {"w": jnp.array([1.0, -2.0, 0.5])}
     truth = ob.Gaussian(mean, 0.3, {"w": jnp.array([[1.0, 0.5, -0.5]])})
-    draws = truth.sample(jax.random.key(0), 4000)
+    draws = truth.sample(jax.random.key(0), 1000)
     q = ob.fit_gaussian(draws, "low-rank")
     expected = 0.09 * np.eye(3) + np.outer([1.0, 0.5, -0.5], [1.0, 0.5, -0.5])
     found = np.diag(np.asarray(q.std["w"]) ** 2) + q.factor["w"].T @ q.factor["w"]
-    np.testing.assert_allclose(found, expected, atol=0.08)
-    np.testing.assert_allclose(q.mean["w"], mean["w"], atol=0.06)
+    np.testing.assert_allclose(found, expected, atol=0.15)
+    np.testing.assert_allclose(q.mean["w"], mean["w"], atol=0.12)
 
 
 def test_a_mixture_has_a_gaussian_for_each_mode() -> None:

@@ -2,7 +2,9 @@
 
 import jax
 import numpy as np
+import pytest
 from full_speed import at_full_speed
+from zoo import THOROUGH
 
 import onebasin as ob
 
@@ -50,6 +52,7 @@ def measured() -> dict[str, float]:
     return result
 
 
+@pytest.mark.skipif(not THOROUGH, reason="minutes of HMC: set ONEBASIN_THOROUGH=1")
 def test_one_gaussian_speaks_for_hmc() -> None:
     found = at_full_speed("compact.test_hmc", "measured")
     assert found["unaligned agreement"] < 0.3

@@ -30,13 +30,13 @@ def run_all(folder: str | Path) -> list[np.ndarray]:
     folder = Path(folder)
     found = [
         ob.infer.ensemble(
-            jax.random.key(0), problem, num_networks=2, epochs=40, run=folder / "ensemble", chunk=1
+            jax.random.key(0), problem, num_networks=2, epochs=30, run=folder / "ensemble", chunk=1
         ),
         ob.infer.sghmc(
             jax.random.key(1),
             problem,
             num_chains=2,
-            num_samples=25,
+            num_samples=15,
             num_warmup=10,
             thin=5,
             init="prior",
@@ -47,8 +47,8 @@ def run_all(folder: str | Path) -> list[np.ndarray]:
             jax.random.key(2),
             problem,
             num_chains=2,
-            num_samples=25,
-            num_warmup=15,
+            num_samples=12,
+            num_warmup=10,
             init="random",
             run=folder / "hmc",
             chunk=1,
@@ -75,7 +75,7 @@ def test_killed_at_random_moments(tmp_path) -> None:
         while process.poll() is None and progress(tmp_path / "killed") == before:
             assert time.time() - began < 200, "no progress"
             time.sleep(0.02)
-        if attempt < 3:
+        if attempt < 2:
             time.sleep(moments.uniform(0, 1.0))
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_killed_at_random_moments(tmp_path) -> None:
             break
         assert process.returncode == -signal.SIGKILL, error
     assert "done" in out
-    assert kills >= 2
+    assert kills >= 1
     for resumed, straight in zip(
         run_all(tmp_path / "killed"), run_all(tmp_path / "straight"), strict=True
     ):

