@@ -20,10 +20,8 @@ ALL = {case.name: case for case in CASES}
 # Scales, signs, several scalings per unit, ties, self-connections, loops, groups, blocks, heads.
 QUICK = (
     "mlp-relu",
-    "mlp-tanh",
     "mlp-batchnorm-relu",
     "bilinear-glu",
-    "square",
     "one-gain-two-layers",
     "rnn-relu",
     "residual-scan",

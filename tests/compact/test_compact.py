@@ -101,6 +101,8 @@ def test_distilling_finds_a_gaussian_that_predicts_alike() -> None:
         apply_fn=net.apply,
         inputs=x,
         cost="weights",
+        covariance="diagonal",
+        temperature=1.0,
         refine="distil",
         steps=100,
         num_starts=1,

@@ -10,7 +10,7 @@ from zoo import THOROUGH
 
 import onebasin as ob
 
-CHAINS = {"num_chains": 2, "num_samples": 30}
+CHAINS = {"num_chains": 4, "num_samples": 20}
 METHODS = {
     "hmc": {**CHAINS, "num_warmup": 30, "max_leapfrogs": 40},
     "nuts": {**CHAINS, "num_warmup": 15, "max_doublings": 5},
@@ -32,7 +32,7 @@ def digits() -> tuple:
 
 
 # What takes longest is asked for.
-THOROUGH_ONLY = ("nuts", "mclmc", "sgld")
+THOROUGH_ONLY = ("hmc", "nuts", "mclmc", "sgld")
 
 
 def accuracies() -> dict[str, float]:

@@ -2,12 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from zoo import attention
 
 from onebasin import nets
 from onebasin.infer.dropout import Masked, dropout, hidden_units, units_of
-from onebasin.infer.ensemble import ensemble
 from onebasin.infer.priors import Normal
 from onebasin.infer.problem import Problem
 from onebasin.posterior.trees import named_leaves
@@ -143,23 +141,6 @@ def test_draws_are_masked_networks_and_repeat():
     assert not np.ptp(inner, axis=0).any()
     assert {len(np.unique(w)) for w in outer[:, :, 0].T} <= {1, 2}
     assert 0 < (outer == 0).mean() < 1
-
-
-def test_digits():
-    x, y = load_digits(return_X_y=True)
-    x = (x / 16).astype(np.float32)
-    order = np.random.default_rng(0).permutation(len(x))
-    train, test = order[:1297], order[1297:]
-    net = nets.mlp(hidden=(32,))
-    problem = Problem(net, (x[train], y[train]), Normal(1.0))
-
-    def accuracy(draws):
-        probs = jax.vmap(lambda p: jax.nn.softmax(net.apply(p, x[test])))(draws.params)
-        return 100 * float(np.mean(np.argmax(probs.mean(0), axis=-1) == y[test]))
-
-    plain = ensemble(jax.random.key(0), problem, num_networks=1, epochs=15)
-    dropped = dropout(jax.random.key(0), problem, num_samples=50, epochs=15)
-    assert accuracy(dropped) > accuracy(plain) - 1
 
 
 def test_bad_input_is_named():

@@ -52,7 +52,7 @@ def test_scales_by_layer() -> None:
 def test_batches_estimate_the_likelihood_without_bias(seed: int, batch_size: int) -> None:
     """The mean over a partition into batches of one size is the value on all data."""
     problem = linear_regression().problem
-    batch_size = max(b for b in (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60) if b <= batch_size)
+    batch_size = max(b for b in (1, 4, 15, 60) if b <= batch_size)
     params = {"w": jax.random.normal(jax.random.key(seed), (3,))}
     order = np.random.default_rng(seed).permutation(60).reshape(-1, batch_size)
     found = [float(problem.log_likelihood(params, problem.take(rows))) for rows in order]
@@ -92,11 +92,13 @@ def test_learned_noise_is_an_unknown_and_comes_back_as_a_statistic() -> None:
     problem = small_network(learned_noise=True)
     unknowns = problem.init(jax.random.key(0))
     assert set(unknowns) == {"params", "log_noise"}
-    draws = ob.infer.hmc(jax.random.key(0), problem, num_chains=2, num_samples=30, num_warmup=60)
+    draws = ob.infer.hmc(
+        jax.random.key(0), problem, num_chains=2, num_samples=30, num_warmup=60, init="random"
+    )
     assert jax.tree.structure(draws.params) == jax.tree.structure(problem.shapes())
     assert draws.statistics["noise"].shape == (60,)
     assert 0.005 < np.median(draws.statistics["noise"]) < 0.5
-    q = ob.infer.mean_field(jax.random.key(0), problem, epochs=300)
+    q = ob.infer.mean_field(jax.random.key(0), problem, epochs=50)
     assert jax.tree.structure(q.mean) == jax.tree.structure(problem.shapes())
     assert q.info["noise"] > 0
 

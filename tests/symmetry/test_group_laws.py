@@ -91,7 +91,7 @@ def test_composition_is_associative(name: str, seed: int) -> None:
     assert_same(s.compose(s.compose(g, h), k), s.compose(g, s.compose(h, k)))
 
 
-@every_model
+@some_models
 @given(seed=seeds)
 def test_identity(name: str, seed: int) -> None:
     s = subject(name)
@@ -111,7 +111,7 @@ def test_inverse(name: str, seed: int) -> None:
     assert_same(s.inverse(s.compose(g, h)), s.compose(s.inverse(h), s.inverse(g)))
 
 
-@every_model
+@some_models
 @given(seed=seeds)
 def test_action_of_a_product_is_one_after_the_other(name: str, seed: int) -> None:
     s = subject(name)
@@ -130,7 +130,7 @@ def test_identity_changes_nothing_at_all(name: str) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@every_model
+@some_models
 def test_random_elements_move_every_leaf_that_has_sites(name: str) -> None:
     s = subject(name)
     moved = s.sym.act(s.random(jax.random.key(0)), s.params)

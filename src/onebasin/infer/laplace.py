@@ -95,8 +95,6 @@ def laplace(
         >>> problem = ob.Problem(
         ...     ob.nets.mlp(hidden=(4,), outputs=1), (x, x), likelihood="gaussian", noise=0.1
         ... )
-        >>> ob.infer.laplace(jax.random.key(0), problem, num_samples=10, epochs=2)
-        Draws(10 draws of 13 weights, 1 mode)
         >>> ob.infer.laplace(jax.random.key(0), problem, structure="diagonal", epochs=2)
         Gaussian(13 weights, rank 0)
     """
