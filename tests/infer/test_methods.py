@@ -197,13 +197,19 @@ def test_a_budget_makes_groups_and_changes_little() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgld", "sghmc"])
-def test_a_chain_that_leaves_the_real_numbers_stops(name: str) -> None:
-    with pytest.raises(
-        ob.infer.DivergenceError, match=r"at step \d+ of 40.*step size 1e\+03"
-    ) as caught:
-        quick(name, num_samples=40, thin=1, num_warmup=0, step_size=1e3)
-    draws = caught.value.draws
-    assert draws is None or np.all(np.isfinite(draws.log_density))
+def test_a_chain_that_leaves_the_real_numbers_stops(name: str, tmp_path) -> None:
+    """What was drawn before is kept, and the same when the run is tried again."""
+    arguments = {"num_samples": 40, "thin": 1, "num_warmup": 0, "step_size": 1e3}
+    kept = []
+    for run in (None, tmp_path / "run", tmp_path / "run"):
+        message = r"at step \d+ of 40.*step size 1e\+03"
+        with pytest.raises(ob.infer.DivergenceError, match=message) as caught:
+            quick(name, run=run, chunk=2, **arguments)
+        kept.append(caught.value.draws)
+    assert len(kept[0]) >= 2
+    assert np.all(np.isfinite(kept[0].log_density))
+    assert same(kept[0], kept[1])
+    assert same(kept[0], kept[2])
 
 
 def test_nan_data_are_noticed() -> None:

@@ -132,16 +132,17 @@ class Journal:
                 outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), wanted)
                 seconds = time.perf_counter() - began
                 good = _finite_steps(outputs[show])
-                outputs = jax.tree.map(lambda x, n=good: x[:n], outputs)
-                if keep and self.run is None:
-                    parts.append(outputs)
-                self._save(name, state if good == count else None, outputs, done + good, keep)
                 if good < count:
+                    # Not saved: the run on disk holds whole chunks, and would repeat this one.
+                    parts.append(jax.tree.map(lambda x, n=good: x[:n], outputs))
                     raise DivergenceError(
                         f"{name} left the real numbers at step {done + good + 1} of {length}: "
                         f"{show} is no longer finite",
                         self._collected(name, parts, shapes) if keep else None,
                     )
+                if keep and self.run is None:
+                    parts.append(outputs)
+                self._save(name, state, outputs, done + count, keep)
                 done += count
                 bar.update(done, {show: float(np.mean(outputs[show][-1]))})
                 # The first chunk compiled; it says nothing of the speed.
@@ -160,26 +161,24 @@ class Journal:
         if self.run is None:
             return
         with self.run.transaction() as t:
-            if keep and len(jax.tree.leaves(outputs)[0]):
+            if keep:
                 t.append(name, _flat(outputs))
-            if state is not None:
-                t.put(f"{name}-state", state)
-                t.note(**{f"{name} done": done, "seconds before": self.seconds})
-                self.started = time.perf_counter()
+            t.put(f"{name}-state", state)
+            t.note(**{f"{name} done": done, "seconds before": self.seconds})
+            self.started = time.perf_counter()
 
     def _collected(self, name: str, parts: list[Any], shapes: Any) -> dict[str, Any]:
-        """Outputs of all steps, (step, member, ...), from memory or from disk."""
-        if self.run is None:
-            if not parts:
-                return {}
-            return jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        if name not in self.run.streams():
-            return {}
-        members = jax.tree.leaves(shapes)[0].shape[0]
-        like = jax.tree.map(lambda s: np.zeros(s.shape[1:], s.dtype), shapes)
-        stacked = self.run.stream(name, like={**like, "mode": np.zeros((), np.int32)})[:]
-        del stacked["mode"]
-        return jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), stacked)
+        """Outputs of all steps, (step, member, ...): those on disk, then those in memory."""
+        if self.run is not None and name in self.run.streams():
+            members = jax.tree.leaves(shapes)[0].shape[0]
+            like = jax.tree.map(lambda s: np.zeros(s.shape[1:], s.dtype), shapes)
+            stacked = self.run.stream(name, like={**like, "mode": np.zeros((), np.int32)})[:]
+            del stacked["mode"]
+            stored = jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), stacked)
+            parts = [stored, *parts]
+        if len(parts) < 2:
+            return parts[0] if parts else {}
+        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
