@@ -204,8 +204,9 @@ def _repeated(values: np.ndarray, size: int) -> np.ndarray:
 
 def _settled(value: Any) -> Any:
     """The values at an address that the compiled model reads where they are, instead of copying."""
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray | np.generic):
         return value
+    value = np.asarray(value)
     room = np.empty(value.nbytes + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     settled = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
