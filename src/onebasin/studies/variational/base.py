@@ -1,0 +1,222 @@
+"""The configuration of the study of variational posteriors, and what its stages share."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pydantic import Field
+
+import onebasin as ob
+from onebasin.align.predictive import PredictiveLoss
+from onebasin.studies.config import Part, StudyConfig
+from onebasin.studies.networks import NetConfig, Setting, load_setting
+from onebasin.studies.pipeline import Step, Study
+from onebasin.studies.results import Cell, interval
+
+COSTS = {
+    "none": "none",
+    "weights": "means only",
+    "wasserstein": "Wasserstein-2",
+    "kl-forward": "KL, forward",
+    "kl-reverse": "KL, reverse",
+    "kl-mean": "KL, mean term only",
+}
+PATHS = {
+    "geodesic": "W2 geodesic (as published)",
+    "independent": "independent coupling",
+    "unit-norm": "unit-norm means",
+    "unit-norm-independent": "unit-norm means, independent coupling",
+    "mixture": "mixture (control)",
+}
+BEND = "trained bend (last resort)"
+SCORES = ("train loss", "test loss", "train error", "test error")
+
+
+class FitConfig(NetConfig):
+    """A network and how its posteriors are fitted."""
+
+    dataset: str | None = Field(None, description="Its data set; the study's if left out.")
+    prior_variance: float = Field(0.01, gt=0, description="Variance of the normal prior.")
+    epochs: int | None = Field(None, ge=1, description="Epochs of fitting; enough if left out.")
+    batch_size: int = Field(100, ge=1, description="Examples per step.")
+    learning_rate: float = Field(1e-2, gt=0, description="Of Adam, which falls by a cosine.")
+    init_std: float = Field(0.01, gt=0, description="Standard deviation that fits start from.")
+
+
+class BendConfig(Part):
+    """The bend that is trained where no straight way is low."""
+
+    steps: int = Field(300, ge=0, description="Steps of training; 0 leaves the bend out.")
+    batch_size: int = Field(100, ge=1, description="Examples per step.")
+    learning_rate: float = Field(3e-3, gt=0, description="Of Adam.")
+
+
+class SweepConfig(Part):
+    """What is varied around the first network; the rest stays as it is there."""
+
+    widths: tuple[int, ...] = Field((16, 64), description="Widths of every hidden layer, or stage.")
+    prior_variances: tuple[float, ...] = Field((0.01, 0.1), description="Variances of the prior.")
+    temperatures: tuple[float, ...] = Field((0.1, 1.0), description="Temperatures of the target.")
+    num_pairs: int = Field(2, ge=1, description="Pairs of solutions for each value.")
+
+
+class TimingConfig(Part):
+    """Alignments that are timed."""
+
+    widths: tuple[int, ...] = Field((32, 64, 128), description="Widths of every layer.")
+    epochs: int = Field(5, ge=1, description="Epochs of training before.")
+    repeats: int = Field(3, ge=1, description="Pairs that are aligned for each width.")
+
+
+class LadderConfig(Part):
+    """The ladder of searches, from the published one down."""
+
+    net: int = Field(-1, description="Which network, by its place in `nets`; the last by default.")
+    num_pairs: int = Field(1, ge=1, description="Pairs of solutions, at most as many as there are.")
+    examples: int = Field(500, ge=1, description="Training examples that candidates are judged by.")
+    num_samples: int = Field(8, ge=1, description="Draws that candidates are judged by.")
+    restarts: int = Field(0, ge=0, description="Random starts besides the eight there always are.")
+    refine: bool = Field(True, description="Whether straight-through refinement ends the search.")
+
+
+class VariationalConfig(StudyConfig):
+    """Settings of the study `variational`."""
+
+    nets: tuple[FitConfig, ...] = Field(
+        (FitConfig(hidden=(64, 64)),), min_length=1, description="The networks and their fits."
+    )
+    num_pairs: int = Field(3, ge=2, description="Independent pairs of solutions of each network.")
+    num_samples: int = Field(
+        128, ge=1, description="Draws over which a marginalised loss is averaged."
+    )
+    points: int = Field(11, ge=3, description="Points along a path, both ends included.")
+    loss_examples: int | None = Field(
+        None, ge=1, description="Training examples that losses are taken on; all if left out."
+    )
+    costs: tuple[str, ...] = Field(tuple(COSTS), description="Costs of alignment to compare.")
+    paths: tuple[str, ...] = Field(tuple(PATHS), description="Paths to compare.")
+    bend: BendConfig = Field(BendConfig(), description="The trained bend.")
+    sweeps: SweepConfig = Field(SweepConfig(), description="Width, prior and temperature.")
+    plane: int = Field(15, ge=2, description="Points along each side of the plane.")
+    timing: TimingConfig = Field(TimingConfig(), description="Seconds of alignment.")
+    ladder: LadderConfig = Field(LadderConfig(), description="The thorough search.")
+
+
+study = Study(
+    "variational",
+    "Variational posteriors modulo permutation",
+    "Two mean-field posteriors of one network lie in different basins until one of them is "
+    "permuted. Which cost finds the permutation, how high is the barrier that is left, and on "
+    "which path? After Rossi, Singh and Hannagan (2023), who published no barrier heights: the "
+    "published method is run here beside the others.",
+    VariationalConfig,
+)
+
+
+def setting(config: VariationalConfig, number: int = 0) -> Setting:
+    """The network, training data and test data of one of the networks."""
+    net = config.nets[number]
+    return load_setting(net, config, net.dataset)
+
+
+class Case(NamedTuple):
+    """One network at work: its data, group and loss."""
+
+    fit: FitConfig
+    setting: Setting
+    symmetry: ob.Symmetry
+    loss: PredictiveLoss
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.setting.name
+
+    @property
+    def batch(self) -> np.ndarray:
+        """Some training inputs, for costs that look at data."""
+        return self.setting.train[0][:500]
+
+    def problem(self, temperature: float = 1.0, variance: float | None = None) -> ob.Problem:
+        """The problem that the fits solve."""
+        scale = (variance or self.fit.prior_variance) ** 0.5
+        return ob.Problem(
+            self.setting.net, self.setting.train, ob.Normal(scale), temperature=temperature
+        )
+
+
+def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = None) -> Case:
+    """A network of the configuration, or a variant of it."""
+    fit = fit or config.nets[number]
+    found = load_setting(fit, config, fit.dataset)
+    (inputs, labels), net = found.train, found.net
+    params = net.init(jax.random.key(config.seed), inputs[:1])
+    count = config.loss_examples
+    return Case(
+        fit,
+        found,
+        ob.discover(net.apply, params, inputs[:2]),
+        ob.losses(
+            net.apply,
+            (inputs[:count], labels[:count]),
+            found.test,
+            num_samples=config.num_samples,
+        ),
+    )
+
+
+def widened(fit: FitConfig, width: int) -> FitConfig:
+    """The network with another width in every layer."""
+    return fit.model_copy(update={"hidden": (width,) * len(fit.hidden), "width": width})
+
+
+def fit_pairs(
+    step: Step, key: jax.Array, case: Case, name: str, pairs: int, **problem: Any
+) -> list[tuple[ob.Gaussian, ob.Gaussian]]:
+    """Independent mean-field solutions, two by two."""
+    fit = case.fit
+    found = ob.infer.mean_field(
+        key,
+        case.problem(**problem),
+        num_networks=2 * pairs,
+        epochs=fit.epochs,
+        batch_size=min(fit.batch_size, len(case.setting.train[1])),
+        learning_rate=fit.learning_rate,
+        init_std=fit.init_std,
+        memory=step.config.memory,
+        progress=step.progress,
+        run=step.work / name,
+    )
+    return paired(found)
+
+
+def paired(solutions: Any) -> list[tuple[ob.Gaussian, ob.Gaussian]]:
+    """A mixture's components, two by two."""
+    components = solutions.components
+    return list(zip(components[::2], components[1::2], strict=True))
+
+
+def aligned(case: Case, cost: str, a: ob.Gaussian, b: ob.Gaussian, **options: Any) -> Any:
+    """The alignment of b to a by a cost."""
+    seen = {"apply_fn": case.setting.net.apply, "inputs": case.batch}
+    return ob.align(case.symmetry, b, to=a, cost=cost, **seen, **options)
+
+
+def over_pairs(values: list[Any], pick: Any) -> Cell:
+    """The mean over pairs of what is picked from each, with Student's interval."""
+    return interval([float(pick(value)) for value in values])
+
+
+@functools.lru_cache(maxsize=8)
+def bend_loss(apply_fn: Any) -> Any:
+    """The mean loss of a batch, for a bend; kept, so that equal calls share programs."""
+
+    def loss(params: Any, batch: Any) -> jax.Array:
+        inputs, labels = batch
+        logs = jax.nn.log_softmax(apply_fn(params, inputs))
+        return -jax.numpy.mean(jax.numpy.take_along_axis(logs, labels[:, None], axis=1))
+
+    return loss

@@ -1,0 +1,120 @@
+"""The study of variational posteriors runs end to end, and knows what must come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from onebasin.studies import PRESETS, Figure, Section, Table, load_config, sections
+from onebasin.studies.variational import VariationalConfig, study
+
+TINY = {
+    "train_size": 200,
+    "test_size": 60,
+    "num_pairs": 2,
+    "num_samples": 4,
+    "points": 3,
+    "plane": 5,
+    "nets": [
+        {
+            "hidden": [12],
+            "prior_variance": 0.3,
+            "epochs": 60,
+            "batch_size": 50,
+            "learning_rate": 0.02,
+        }
+    ],
+    "bend": {"steps": 10, "batch_size": 20},
+    "sweeps": {"widths": [12], "prior_variances": [0.3], "temperatures": [0.5], "num_pairs": 1},
+    "timing": {"widths": [12], "epochs": 1, "repeats": 1},
+    "ladder": {"examples": 60, "num_samples": 2, "refine": False},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
+    config = load_config(VariationalConfig, "variational", "demo", overrides=TINY)
+    folder = study.run(config, tmp_path_factory.mktemp("run") / "variational")
+    return dict(sections(folder))
+
+
+def items(found: dict[str, Section], kind: type) -> set[str]:
+    return {item.name for s in found.values() for item in s.items if isinstance(item, kind)}
+
+
+def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
+    assert [*found] == [stage.name for stage in study.stages]
+    assert items(found, Table) == {
+        "toy",
+        "solutions",
+        "alignment",
+        "barriers",
+        "paths",
+        "ladder",
+        "candidates",
+        "sweeps",
+        "timing",
+    }
+    assert items(found, Figure) == {
+        "toy",
+        "fitting",
+        "barriers",
+        "paths",
+        "confidence",
+        "plane-raw",
+        "plane-aligned",
+        "sweeps",
+        "timing",
+    }
+    assert any(section.headlines for section in found.values())
+
+
+def test_all_but_the_mean_term_see_the_swap(found: dict[str, Section]) -> None:
+    table = found["toy"].table("toy")
+    seen = {row.label: row.cells["found"].value for row in table.rows}
+    assert seen == {
+        "Wasserstein-2": 1,
+        "KL, forward": 1,
+        "KL, reverse": 1,
+        "KL, mean term only": 0,
+    }
+    assert table.cell("Wasserstein-2", "distance").value == pytest.approx(0, abs=1e-5)
+
+
+def test_alignment_lowers_distance_and_barrier(found: dict[str, Section]) -> None:
+    distance = found["alignment"].table("alignment")
+    barrier = found["barriers"].table("barriers")
+    for cost in ("Wasserstein-2", "means only"):
+        for table, key in ((distance, "wasserstein"), (barrier, "test loss")):
+            raw, aligned = table.cell("none", key).value, table.cell(cost, key).value
+            assert raw is not None
+            assert aligned is not None
+            assert aligned < raw
+
+
+def test_the_mixture_has_no_barrier(found: dict[str, Section]) -> None:
+    # -log of an average is below the average of -log.
+    table = found["paths"].table("paths")
+    height = table.cell("mixture (control), W2-aligned", "test loss").value
+    assert height == pytest.approx(0, abs=1e-5)
+
+
+def test_the_search_is_judged_by_its_loss(found: dict[str, Section]) -> None:
+    losses = [r.cells["loss"].value for r in found["ladder"].table("candidates").rows]
+    assert len(losses) > 20
+    assert losses == sorted(losses)
+
+
+def test_the_slider_has_a_frame_for_every_point(found: dict[str, Section]) -> None:
+    [figure] = [i for i in found["paths"].items if i.name == "confidence"]
+    assert isinstance(figure, Figure)
+    assert [frame.label for frame in figure.frames] == ["0.00", "0.50", "1.00"]
+    for frame in figure.frames:
+        for series in frame.series:
+            assert sum(y or 0 for y in series.y) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_valid(preset: str) -> None:
+    config = load_config(VariationalConfig, "variational", preset)
+    assert config.nets[-1].kind == "resnet"
+    assert set(config.costs) >= {"none", "wasserstein", "kl-forward", "kl-reverse", "kl-mean"}
