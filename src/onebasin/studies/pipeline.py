@@ -210,6 +210,15 @@ class Step:
         self._room(sum(x.nbytes for x in plain.values()))
         save_file(plain, self._place / f"{name}.arrays.safetensors")
 
+    def save_notes(self, name: str, **notes: Any) -> None:
+        """Keeps what JSON can hold."""
+        (self._place / f"{name}.json").write_text(json.dumps(notes), encoding="utf-8")
+
+    def load_notes(self, stage: str, name: str) -> dict[str, Any]:
+        """Notes of this or an earlier stage."""
+        found: dict[str, Any] = json.loads((self._of(stage) / f"{name}.json").read_text("utf-8"))
+        return found
+
     def load(self, stage: str, name: str, like: Any = None) -> Any:
         """A posterior of this or an earlier stage."""
         return store.load(self._of(stage) / f"{name}.safetensors", like=like)
