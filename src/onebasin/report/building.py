@@ -64,21 +64,23 @@ def write(runs: Sequence[reading.Run], out: str | Path | None = None) -> Path:
 def render(runs: Sequence[reading.Run]) -> str:
     """The page of these runs, as text."""
     groups = parts.slots(runs)
-    shown = [
-        parts.part(same, number, groups) for number, same in enumerate(reading.by_study(runs))
-    ]
+    shown = [parts.part(same, number, groups) for number, same in enumerate(reading.by_study(runs))]
     drawn = [figure for part in shown for figure in part.figures]
     title = shown[0].title if len(shown) == 1 else "Studies: " + ", ".join(p.title for p in shown)
-    return _environment().get_template("page.html").render(
-        title=title,
-        parts=shown,
-        specs=Markup(figures.safe_json([figure.spec for figure in drawn])),
-        plotly=_plotly() if drawn else "",
-        light=palette.theme(dark=False),
-        dark=palette.theme(dark=True),
-        version=onebasin.__version__,
-        style=Markup(_asset("page.css")),
-        scripts=[Markup(_asset(name)) for name in ("figures.js", "page.js")],
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            parts=shown,
+            specs=Markup(figures.safe_json([figure.spec for figure in drawn])),
+            plotly=_plotly() if drawn else "",
+            light=palette.theme(dark=False),
+            dark=palette.theme(dark=True),
+            version=onebasin.__version__,
+            style=Markup(_asset("page.css")),
+            scripts=[Markup(_asset(name)) for name in ("figures.js", "page.js")],
+        )
     )
 
 

@@ -19,6 +19,7 @@ class LegendEntry:
     name: str
     look: palette.Look
     style: str
+    on_map: bool = False
 
 
 @dataclasses.dataclass
@@ -42,6 +43,7 @@ class FigureView:
     slider: str
     frames: list[str]
     spec: dict[str, Any]
+    square: bool = False
     kind: str = "figure"
     run: str = ""
 
@@ -81,21 +83,30 @@ def view(figure: Figure, id: str, known: dict[str, int], run: str = "") -> Figur
         slider=figure.slider or "Step",
         frames=[frame.label for frame in figure.frames],
         spec=spec,
+        square=any(part.map for part in palette.contents(figure)),
         run=run,
     )
 
 
 def legend(figure: Figure, looks: dict[tuple[str, str], palette.Look]) -> list[LegendView]:
-    """One entry per group, and one per series without; none where there is nothing to tell apart."""
+    """One entry per group or lone series; none where there is nothing to tell apart."""
     found: dict[str, LegendView] = {}
-    for series in palette.all_series(figure):
-        key = f"g:{series.group}" if series.group else f"s:{series.name}"
-        entry = found.setdefault(key, LegendView(key, series.group, []))
-        if all(known.name != series.name for known in entry.entries):
-            look = looks[series.group, series.name]
-            entry.entries.append(LegendEntry(series.name, look, series.style))
-    many = sum(len(entry.entries) for entry in found.values()) > 1
-    return list(found.values()) if many else []
+    for part in palette.contents(figure):
+        for series in part.series:
+            key = f"g:{series.group}" if series.group else f"s:{series.name}"
+            entry = found.setdefault(key, LegendView(key, series.group, []))
+            if all(known.name != series.name for known in entry.entries):
+                look = looks[series.group, series.name]
+                on_map = part.map is not None
+                entry.entries.append(LegendEntry(series.name, look, series.style, on_map))
+    for entry in found.values():
+        others = [known for known in entry.entries if known.name != entry.group]
+        entry.entries = others if len(others) > 1 else entry.entries[:1]
+    return list(found.values()) if _tells(found.values()) else []
+
+
+def _tells(entries: Iterable[LegendView]) -> bool:
+    return sum(len(entry.entries) for entry in entries) > 1
 
 
 def safe_json(content: Any) -> str:

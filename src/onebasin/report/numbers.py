@@ -6,11 +6,14 @@ import datetime
 
 from onebasin.studies import Cell
 
+NOTHING = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+
 
 def number(value: float | None, digits: int, sign: bool = False) -> str:
     """A number with so many decimals; in powers of ten where those would not show it."""
     if value is None:
-        return "–"
+        return NOTHING
     plus = "+" if sign else ""
     text = f"{value:{plus},.{digits}f}"
     zero = float(text.replace(",", "")) == 0
@@ -19,7 +22,7 @@ def number(value: float | None, digits: int, sign: bool = False) -> str:
         text = f"{mantissa}e{int(exponent)}"
     elif zero:
         text = text.lstrip("-+")
-    return text.replace("-", "−")
+    return text.replace("-", MINUS)
 
 
 def interval(cell: Cell | None, digits: int) -> str:
@@ -36,7 +39,7 @@ def interval(cell: Cell | None, digits: int) -> str:
 def seconds(value: float | None) -> str:
     """A length of time."""
     if value is None:
-        return "–"
+        return NOTHING
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from onebasin.studies import Figure, Series
+from onebasin.studies import Figure, Frame, Panel, Series
 
 SERIES_LIGHT = (
     "#1b5ea6",
@@ -78,16 +78,32 @@ def theme(dark: bool) -> dict[str, str]:
     return {**(DARK if dark else LIGHT), **{f"series-{i}": c for i, c in enumerate(series)}}
 
 
+def contents(figure: Figure) -> list[Panel | Frame]:
+    """All that a figure may show: its panels, and what its slider puts in the first."""
+    return [*figure.panels, *figure.frames]
+
+
 def all_series(figure: Figure) -> Iterator[Series]:
-    """Every series of a figure, in panels and in frames."""
-    for part in (*figure.panels, *figure.frames):
+    """Every series of a figure."""
+    for part in contents(figure):
         yield from part.series
 
 
 def slots(figures: Iterable[Figure]) -> dict[str, int]:
-    """A number for each group, so that a method looks alike in all figures of a page."""
-    groups = dict.fromkeys(s.group for f in figures for s in all_series(f) if s.group)
-    return {group: number for number, group in enumerate(groups)}
+    """A number for each group, so that a method looks alike in all figures of a page.
+
+    Groups that no figure shows together may have the same number, so that few are needed.
+    """
+    together: dict[str, set[str]] = {}
+    for figure in figures:
+        groups = dict.fromkeys(s.group for s in all_series(figure) if s.group)
+        for group in groups:
+            together.setdefault(group, set()).update(groups)
+    numbers: dict[str, int] = {}
+    for group, others in together.items():
+        taken = {numbers[other] for other in others if other in numbers}
+        numbers[group] = min(set(range(len(taken) + 1)) - taken)
+    return numbers
 
 
 def looks(figure: Figure, known: dict[str, int] | None = None) -> dict[tuple[str, str], Look]:
@@ -97,35 +113,38 @@ def looks(figure: Figure, known: dict[str, int] | None = None) -> dict[tuple[str
         figure: The figure.
         known: Numbers of groups, from `slots`.
     """
-    names = list(dict.fromkeys((s.group, s.name) for s in all_series(figure)))
+    numbers = _numbers(figure, slots([figure]) if known is None else known)
+    variants = _variants(figure)
     dashed = {(s.group, s.name) for s in all_series(figure) if s.dash}
-    numbers = _numbers(names, known or {})
-    seen: dict[str | int, int] = {}
     found = {}
-    for group, name in names:
-        number = numbers[group, name]
-        # A variant is what shares its group, and so its colour, with a series before it.
-        variant = seen.get(group, 0) if group else 0
-        seen[group] = variant + ((group, name) not in dashed)
-        dotted = (group, name) in dashed
-        found[group, name] = Look(
+    for name, number in numbers.items():
+        variant = variants[name]
+        found[name] = Look(
             colour=number % len(SERIES_LIGHT),
-            dash=(DOTS if dotted else DASHES)[(number + variant) % len(DASHES)],
+            dash=(DOTS if name in dashed else DASHES)[(number + variant) % len(DASHES)],
             symbol=SYMBOLS[(number + variant) % len(SYMBOLS)],
-            open=dotted or variant > 0,
+            open=name in dashed or variant > 0,
             pattern=PATTERNS[(number + variant) % len(PATTERNS)],
         )
     return found
 
 
-def _numbers(
-    names: list[tuple[str, str]], known: dict[str, int]
-) -> dict[tuple[str, str], int]:
-    groups = list(dict.fromkeys(group for group, _ in names if group))
-    numbers = {group: known.get(group, i) for i, group in enumerate(groups)}
-    colours = {number % len(SERIES_LIGHT) for number in numbers.values()}
-    if len(colours) < len(groups):
-        numbers = {group: i for i, group in enumerate(groups)}
-    taken = set(numbers.values())
+def _numbers(figure: Figure, known: dict[str, int]) -> dict[tuple[str, str], int]:
+    names = dict.fromkeys((s.group, s.name) for s in all_series(figure))
+    taken = {known[group] for group, _ in names if group}
     free = (i for i in range(len(names) + len(taken)) if i not in taken)
-    return {(group, name): numbers[group] if group else next(free) for group, name in names}
+    return {(group, name): known[group] if group else next(free) for group, name in names}
+
+
+def _variants(figure: Figure) -> dict[tuple[str, str], int]:
+    """How many series of the same group, and so of the same colour, come before in a panel."""
+    found: dict[tuple[str, str], int] = {}
+    for part in contents(figure):
+        seen: dict[str, int] = {}
+        for series in part.series:
+            before = seen.get(series.group, 0) if series.group else 0
+            name = (series.group, series.name)
+            found[name] = max(found.get(name, 0), before)
+            if not series.dash:
+                seen[series.group] = before + 1
+    return found

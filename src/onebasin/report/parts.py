@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
-from onebasin.report import figures, palette, tables
+from onebasin.report import comparing, figures, palette, tables
 from onebasin.report.figures import FigureView
-from onebasin.report.numbers import day, seconds
+from onebasin.report.numbers import NOTHING, day, seconds
 from onebasin.report.reading import Run, flat
 from onebasin.report.tables import TableView
 from onebasin.studies import Figure, Section, Table
@@ -85,7 +85,9 @@ def part(runs: Sequence[Run], number: int, groups: dict[str, int]) -> Part:
     id = f"p{number}"
     names = [run.name for run in runs]
     pictures = _pictures(runs, id, groups)
-    config = Sheet("Configuration", f"{id}-config", names, _rows([flat(r.note.config) for r in runs]))
+    config = Sheet(
+        "Configuration", f"{id}-config", names, _rows([flat(r.note.config) for r in runs])
+    )
     first = runs[0].note
     return Part(
         id=id,
@@ -93,7 +95,9 @@ def part(runs: Sequence[Run], number: int, groups: dict[str, int]) -> Part:
         text=first.text,
         names=names,
         facts=Sheet("", "", names, _rows([_facts(run) for run in runs])),
-        missing=[(run.name, [_title(run, name) for name in run.missing]) for run in runs if run.missing],
+        missing=[
+            (run.name, [_title(run, name) for name in run.missing]) for run in runs if run.missing
+        ],
         cards=_cards(runs),
         pictures=pictures,
         sections=_sections(runs, id, groups, bool(pictures)),
@@ -126,8 +130,10 @@ def _facts(run: Run) -> dict[str, str]:
     config = flat(note.config)
     seeds = {name: value for name, value in config.items() if name.split(".")[-1] == "seed"}
     machine = note.machine
-    device = " ".join(machine[key] for key in ("platform", "device") if machine.get(key))
-    data = note.config.get("data") or note.config.get("dataset") or "–"
+    device = machine.get("device", "")
+    if device.lower() == machine.get("platform", ""):
+        device = device.upper()
+    data = note.config.get("data") or note.config.get("dataset") or NOTHING
     return {
         "Study": note.study,
         "Run": str(run.folder),
@@ -135,11 +141,12 @@ def _facts(run: Run) -> dict[str, str]:
         **({"Model": str(note.config["model"])} if note.config.get("model") else {}),
         "Started": day(note.started),
         "Took": seconds(run.seconds),
-        "Machine": ", ".join(text for text in (device, machine.get("system", "")) if text) or "–",
+        "Machine": ", ".join(text for text in (device, machine.get("system", "")) if text)
+        or NOTHING,
         "Seed" if len(seeds) < 2 else "Seeds": ", ".join(
             value if name == "seed" else f"{name} {value}" for name, value in seeds.items()
         )
-        or "–",
+        or NOTHING,
     }
 
 
@@ -150,7 +157,7 @@ def _times(run: Run) -> dict[str, str]:
 
 def _rows(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
     names = dict.fromkeys(name for column in columns for name in column)
-    return [(name, [column.get(name, "–") for column in columns]) for name in names]
+    return [(name, [column.get(name, NOTHING) for column in columns]) for name in names]
 
 
 def _cards(runs: Sequence[Run]) -> list[Card]:
@@ -220,12 +227,11 @@ def _items(
             (run, item)
             for run, section in present
             for item in section.items
-            if (item.kind, item.name) == (kind, name)
-            and not (opened and item is _first(section))
+            if (item.kind, item.name) == (kind, name) and not (opened and item is _first(section))
         ]
         both = [(run, item) for run, item in same if isinstance(item, Table)]
         if len({run for run, _ in both}) > 1:
-            views.append(tables.compared(both, f"{id}-{name}"))
+            views.append(comparing.compared(both, f"{id}-{name}"))
             continue
         for number, (run, item) in enumerate(same):
             place = f"{id}-{name}" + (f"-{number}" if number else "")

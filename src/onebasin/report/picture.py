@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 MARKERS = dict(zip(palette.SYMBOLS, ("o", "s", "D", "^", "P", "X", "*", "v"), strict=True))
-HATCHES = dict(
-    zip(palette.PATTERNS, ("", "//", "xx", "--", "\\\\", "||", "++", ".."), strict=True)
-)
+HATCHES = dict(zip(palette.PATTERNS, ("", "//", "xx", "--", "\\\\", "||", "++", ".."), strict=True))
 
 
 def picture(figure: Figure, frame: int = 0) -> matplotlib.figure.Figure:
@@ -56,7 +54,7 @@ def picture(figure: Figure, frame: int = 0) -> matplotlib.figure.Figure:
         _panel(axes, panel, framed, looks)
         title = panel.title
         if framed is not None:
-            title = " – ".join(text for text in (title, framed.label) if text)
+            title = ": ".join(text for text in (title, framed.label) if text)
         axes.set_title(_plain(title), fontsize=10)
     canvas.suptitle(_plain(figure.title), fontsize=11, fontweight="bold")
     _legend(canvas, figure, looks)
@@ -200,7 +198,8 @@ def _legend(canvas: Any, figure: Figure, looks: dict[tuple[str, str], palette.Lo
             name = entry.name
             if view.group and view.group != entry.name:
                 name = view.group if len(view.entries) == 1 else f"{view.group}: {entry.name}"
-            look, colour = entry.look, palette.SERIES_LIGHT[entry.look.colour]
+            look = entry.look
+            colour = "black" if entry.on_map else palette.SERIES_LIGHT[look.colour]
             if entry.style == "bars":
                 face = "white" if look.pattern else colour
                 handles.append(
@@ -215,7 +214,7 @@ def _legend(canvas: Any, figure: Figure, looks: dict[tuple[str, str], palette.Lo
                     color=colour,
                     linestyle="none" if entry.style == "points" else _dash(look.dash),
                     marker=marker,
-                    markerfacecolor="white" if look.open else colour,
+                    markerfacecolor="white" if look.open or entry.on_map else colour,
                     label=_plain(name),
                 )
             )

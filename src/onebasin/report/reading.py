@@ -7,10 +7,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from onebasin.report.numbers import NOTHING
 from onebasin.studies import Section, StudyError, read_run
 from onebasin.studies.pipeline import RUN, SECTION, STAGE
 
@@ -100,7 +101,7 @@ def flat(config: dict[str, Any], before: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= flat(value, f"{before}{key}.")
         else:
-            found[before + key] = "–" if value is None else _text(value)
+            found[before + key] = NOTHING if value is None else _text(value)
     return found
 
 

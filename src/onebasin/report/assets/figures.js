@@ -126,6 +126,14 @@ const Figures = (() => {
       })));
   }
 
+  // Between powers of ten, labels only where there are few of those.
+  function decades(shown, which) {
+    const values = shown.flatMap((s) => s[which]).filter((v) => known(v) && v > 0).map(Math.log10);
+    const span = Math.max(...values) - Math.min(...values);
+    if (!(span > 1.2)) return { dtick: "D2" };
+    return { dtick: Math.ceil(span / 6), minor: { ticks: "outside", ticklen: 2, dtick: "D1" } };
+  }
+
   function axis(record, range, shown, which) {
     const made = {
       title: { text: plain(record.label), standoff: 8, font: { size: 12.5 } },
@@ -134,6 +142,7 @@ const Figures = (() => {
       showline: true, ticks: "outside", ticklen: 4, tickfont: { size: 11.5 },
       exponentformat: "power", nticks: 7,
     };
+    if (record.log) Object.assign(made, decades(shown, which));
     if (range && range[which]) Object.assign(made, { range: range[which], autorange: false });
     const barred = shown.filter((s) => s.style === "bars");
     if (which === "x" && barred.length && barred.every((s) => s.labels)) {
@@ -159,12 +168,13 @@ const Figures = (() => {
       xaxis: axis(panel.x, panel.range, shown, "x"), yaxis: axis(panel.y, panel.range, shown, "y"),
       annotations: content.map ? names(shown, panel) : [],
       hoverlabel: { bgcolor: css("--raised"), bordercolor: css("--strong-line"), font: { color: css("--text") } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--accent") },
       uirevision: "kept",
     };
     if (printing) Object.assign(layout, { width: Math.min(node.clientWidth, 640), autosize: false });
     return Plotly.react(node, data, layout, {
-      responsive: true, displaylogo: false, displayModeBar: "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+      responsive: true, displaylogo: false, displayModeBar: true,
+      modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
       toImageButtonOptions: { filename: state.spec.name, scale: 2 },
     });
   }

@@ -59,7 +59,6 @@
     const rows = [...body.rows].filter((row) => !row.classList.contains("group"));
     const place = (row) => Number(row.dataset.place);
     const value = (row) => {
-      if (column === "label") return row.cells[0].textContent.trim();
       const text = row.cells[Number(column) + 1].dataset.value;
       return text === undefined ? null : Number(text);
     };
@@ -68,8 +67,7 @@
       if (order === "none") return place(a) - place(b);
       const [x, y] = [value(a), value(b)];
       if (x === null || y === null) return (x === null) - (y === null) || place(a) - place(b);
-      const less = column === "label" ? x.localeCompare(y, undefined, { numeric: true }) : x - y;
-      return sign * less || place(a) - place(b);
+      return sign * (x - y) || place(a) - place(b);
     });
     body.append(...rows);
   }
