@@ -264,6 +264,13 @@ def test_a_damaged_stage_counts_as_missing(tmp_path: Path) -> None:
     assert "quality" in note
 
 
+def test_a_stage_of_another_configuration_counts_as_missing(tmp_path: Path) -> None:
+    folder = toy.run(tmp_path / "run")
+    toy.run(folder, sampler={"num_chains": 2}, stop=True)
+    [(_, note)] = Page(build(folder)).all("div", class_="note")
+    assert "curves" in note
+
+
 def test_comparing_with_an_unfinished_run(finished: Path, tmp_path: Path) -> None:
     half = toy.run(tmp_path / "half", stop=True)
     page = Page(build([finished, half], tmp_path / "page.html"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import importlib.metadata
 import importlib.resources
 import pkgutil
 import re
@@ -14,7 +15,6 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-import onebasin
 from onebasin.report import figures, palette, parts, reading
 from onebasin.store.tensors import replacing
 from onebasin.studies import StudyError
@@ -77,7 +77,7 @@ def render(runs: Sequence[reading.Run]) -> str:
             plotly=_plotly() if drawn else "",
             light=palette.theme(dark=False),
             dark=palette.theme(dark=True),
-            version=onebasin.__version__,
+            version=importlib.metadata.version("onebasin"),
             style=Markup(_asset("page.css")),
             scripts=[Markup(_asset(name)) for name in ("figures.js", "page.js")],
         )

@@ -171,7 +171,11 @@ const Figures = (() => {
       modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--accent") },
       uirevision: "kept",
     };
-    if (printing) Object.assign(layout, { width: Math.min(node.clientWidth, 640), autosize: false });
+    // The width of paper is not known here: one panel, or two beside each other, fit A4 and Letter.
+    if (printing) {
+      const width = state.plots.length > 1 ? 325 : 600;
+      Object.assign(layout, { width, height: state.plots.length > 1 ? 280 : 340, autosize: false });
+    }
     return Plotly.react(node, data, layout, {
       responsive: true, displaylogo: false, displayModeBar: true,
       modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
