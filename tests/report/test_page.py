@@ -239,7 +239,7 @@ def test_studies_of_two_kinds_are_two_parts(finished: Path, tmp_path: Path) -> N
     @other.stage("Nothing much")
     def only(step: object) -> None: ...
 
-    folder = other.run(StudyConfig(), tmp_path / "other")
+    folder = other.run(StudyConfig.model_validate({}), tmp_path / "other")
     page = Page(build([finished, folder], tmp_path / "page.html"))
     titles = [text for _, text in page.all("h2")]
     assert titles[1:] == ["One Gaussian is enough", "Another question"]

@@ -33,7 +33,8 @@ def report(
     with working("Writing the report", as_json):
         found = read(runs)
         path = write(found, out)
-    missing = [stage for run in found for stage in run.missing]
+    several = len(found) > 1
+    missing = [f"{r.name}/{stage}" if several else stage for r in found for stage in r.missing]
     if as_json:
         print_json({"report": str(path), "missing": missing})
         return

@@ -122,6 +122,7 @@ def _panel(panel: Panel, looks: dict[tuple[str, str], palette.Look]) -> dict[str
     content |= {"title": panel.title, "x": panel.x.model_dump(), "y": panel.y.model_dump()}
     if panel.map:
         content["range"] = _ranges(panel, [], [panel.map])
+        content["level"] = _level([panel.map])
     return content
 
 

@@ -55,8 +55,26 @@ DARK = {
     "warn": "#f0c674",
     "warn-tint": "#332a15",
 }
-DASHES = ("solid", "9px,3px", "12px,3px,3px,3px", "5px,2px", "16px,4px")
-DOTS = ("2px,3px", "2px,3px,7px,3px", "2px,6px", "2px,3px,2px,8px", "4px,6px")
+DASHES = (
+    "solid",
+    "9px,3px",
+    "12px,3px,3px,3px",
+    "5px,2px",
+    "18px,4px",
+    "12px,3px,3px,3px,3px,3px",
+    "9px,3px,9px,3px,3px,3px",
+    "3px,2px,9px,2px",
+)
+DOTS = (
+    "2px,3px",
+    "2px,3px,7px,3px",
+    "2px,6px",
+    "2px,3px,2px,8px",
+    "4px,6px",
+    "2px,3px,2px,3px,7px,3px",
+    "2px,9px",
+    "4px,3px,2px,3px",
+)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 PATTERNS = ("", "/", "x", "-", "\\", "|", "+", ".")
 

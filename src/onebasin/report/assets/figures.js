@@ -9,6 +9,9 @@ const Figures = (() => {
   const plain = (text) =>
     String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const known = (value) => value !== null && value !== undefined;
+  // Math.min(...values) fails where there are very many.
+  const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
+  const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
   const colour = (look) => css(`--series-${look.colour}`);
   const faint = (hex, alpha) =>
     `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${alpha})`;
@@ -24,7 +27,7 @@ const Figures = (() => {
     const at = series.x.map((_, i) => i)
       .filter((i) => [series.x[i], series.low[i], series.high[i]].every(known));
     const positive = series.y.filter((y) => known(y) && y > 0);
-    const floor = axis.log ? Math.min(...positive) / 100 : -Infinity;
+    const floor = axis.log ? least(positive) / 100 : -Infinity;
     const edge = (values, fill) => ({
       type: "scatter", mode: "lines", x: at.map((i) => series.x[i]),
       y: at.map((i) => Math.max(values[i], floor)), hoverinfo: "skip", showlegend: false,
@@ -97,8 +100,7 @@ const Figures = (() => {
   function heat(map, level) {
     const lift = (z) => (known(z) && (!map.log || z > 0) ? (map.log ? Math.log10(z) : z) : null);
     const z = map.z.map((row) => row.map(lift));
-    const flat = z.flat().filter(known);
-    const [low, high] = level || [Math.min(...flat), Math.max(...flat)];
+    const [low, high] = level || [0, 1];
     const bar = {
       title: { text: plain(map.label), side: "right", font: { size: 12 } }, thickness: 12,
       outlinewidth: 0, len: 1, tickfont: { size: 11 },
@@ -128,8 +130,8 @@ const Figures = (() => {
 
   // Between powers of ten, labels only where there are few of those.
   function decades(shown, which) {
-    const values = shown.flatMap((s) => s[which]).filter((v) => known(v) && v > 0).map(Math.log10);
-    const span = Math.max(...values) - Math.min(...values);
+    const values = shown.flatMap((s) => s[which]).filter((v) => known(v) && v > 0);
+    const span = Math.log10(largest(values) / least(values));
     if (!(span > 1.2)) return { dtick: "D2" };
     return { dtick: Math.ceil(span / 6), minor: { ticks: "outside", ticklen: 2, dtick: "D1" } };
   }
