@@ -12,7 +12,7 @@ from onebasin.cli.networks import JsonOption
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs, as `study ... --out` made them."),
+        typer.Argument(metavar="RUN", help="Folders of runs, as `study ... --out` made them."),
     ],
     out: Annotated[
         Path | None,

@@ -199,16 +199,17 @@ def _sections(
         texts = [(run, section.text) for run, section in present if section.text]
         if len(present) == len(runs) and len({text for _, text in texts}) <= 1:
             texts = [("", text) for _, text in texts[:1]]
-        found.append(
-            SectionView(
-                id=f"{id}-{name}",
-                title=present[0][1].title,
-                texts=texts,
-                items=_items(present, len(runs) > 1, f"{id}-{name}", groups, bool(moved)),
-                missing=[run for run, s in stages if s is None or s.section is None],
-                moved=moved,
-            )
+        view = SectionView(
+            id=f"{id}-{name}",
+            title=present[0][1].title,
+            texts=texts,
+            items=_items(present, len(runs) > 1, f"{id}-{name}", groups, bool(moved)),
+            missing=[run for run, s in stages if s is None or s.section is None],
+            moved=moved,
         )
+        # A stage may only prepare what later ones show: its time stands at the foot.
+        if view.texts or view.items or view.moved:
+            found.append(view)
     return found
 
 

@@ -90,7 +90,7 @@ def _panel(
         else:
             _line(axes, series, look)
     if barred and all(s.labels for s in barred):
-        ticks = {x: label for s in barred for x, label in zip(s.x, s.labels or [], strict=True)}
+        ticks = {x: label for s in barred for x, label in zip(s.x, s.labels or [], strict=False)}
         axes.set_xticks(list(ticks), [_plain(label) for label in ticks.values()])
 
 
@@ -176,7 +176,7 @@ def _on_map(axes: Any, series: Series, look: palette.Look) -> None:
             x, y, linestyle="none", marker=marker, color="white", markeredgecolor="black", ms=7
         )
     if series.style == "points" and series.labels and len(series.labels) <= 12:
-        for place, label in zip(zip(x, y, strict=True), series.labels, strict=True):
+        for place, label in zip(zip(x, y, strict=True), series.labels, strict=False):
             axes.annotate(
                 _plain(label),
                 place,

@@ -132,8 +132,9 @@ const Figures = (() => {
   function decades(shown, which) {
     const values = shown.flatMap((s) => s[which]).filter((v) => known(v) && v > 0);
     const span = Math.log10(largest(values) / least(values));
-    if (!(span > 1.2)) return { dtick: "D2" };
-    return { dtick: Math.ceil(span / 6), minor: { ticks: "outside", ticklen: 2, dtick: "D1" } };
+    if (!(span > 1.2)) return { dtick: "D2", tickfont: { size: 10 } };
+    // Plotly sets powers larger than other labels.
+    return { dtick: Math.ceil(span / 6), tickfont: { size: 9.5 }, minor: { ticks: "outside", ticklen: 2, dtick: "D1" } };
   }
 
   function axis(record, range, shown, which) {
