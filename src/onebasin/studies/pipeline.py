@@ -357,12 +357,16 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
     device = jax.devices()[0]
+    wanted = study.fingerprints(config)
     content = {
         "format": FORMAT,
         "study": study.name,
         "title": study.title,
         "text": study.text,
-        "stages": [{"name": stage.name, "title": stage.title} for stage in study.stages],
+        "stages": [
+            {"name": stage.name, "title": stage.title, "fingerprint": wanted[stage.name]}
+            for stage in study.stages
+        ],
         "config": config.model_dump(mode="json"),
         "versions": versions(),
         "machine": {
