@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from onebasin import data as data
     from onebasin import infer as infer
     from onebasin import nets as nets
+    from onebasin import report as report
     from onebasin import store as store
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "store")
+_ROOMS = ("data", "infer", "nets", "report", "store")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",

@@ -9,6 +9,7 @@ from onebasin.cli.aligning import align
 from onebasin.cli.barriers import barrier
 from onebasin.cli.datasets import app as data
 from onebasin.cli.groups import demo, symmetries
+from onebasin.cli.reporting import report
 
 app = typer.Typer(
     name="onebasin",
@@ -18,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
-for command in (symmetries, align, barrier, demo):
+for command in (symmetries, align, barrier, report, demo):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -210,6 +210,15 @@ class Step:
         self._room(sum(x.nbytes for x in plain.values()))
         save_file(plain, self._place / f"{name}.arrays.safetensors")
 
+    def save_notes(self, name: str, **notes: Any) -> None:
+        """Keeps what JSON can hold."""
+        (self._place / f"{name}.json").write_text(json.dumps(notes), encoding="utf-8")
+
+    def load_notes(self, stage: str, name: str) -> dict[str, Any]:
+        """Notes of this or an earlier stage."""
+        found: dict[str, Any] = json.loads((self._of(stage) / f"{name}.json").read_text("utf-8"))
+        return found
+
     def load(self, stage: str, name: str, like: Any = None) -> Any:
         """A posterior of this or an earlier stage."""
         return store.load(self._of(stage) / f"{name}.safetensors", like=like)
@@ -348,12 +357,16 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
     device = jax.devices()[0]
+    wanted = study.fingerprints(config)
     content = {
         "format": FORMAT,
         "study": study.name,
         "title": study.title,
         "text": study.text,
-        "stages": [{"name": stage.name, "title": stage.title} for stage in study.stages],
+        "stages": [
+            {"name": stage.name, "title": stage.title, "fingerprint": wanted[stage.name]}
+            for stage in study.stages
+        ],
         "config": config.model_dump(mode="json"),
         "versions": versions(),
         "machine": {

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -23,9 +23,15 @@ def _plain(value: Any) -> Any:
     return _plain(np.asarray(value).tolist())
 
 
-Number = Annotated[float | None, BeforeValidator(_plain)]
-Numbers = Annotated[list[float | None], BeforeValidator(_plain)]
-Grid = Annotated[list[list[float | None]], BeforeValidator(_plain)]
+if TYPE_CHECKING:
+    # Arrays are welcome: they are turned into lists on the way in.
+    Number: TypeAlias = Any
+    Numbers: TypeAlias = Any
+    Grid: TypeAlias = Any
+else:
+    Number = Annotated[float | None, BeforeValidator(_plain)]
+    Numbers = Annotated[list[float | None], BeforeValidator(_plain)]
+    Grid = Annotated[list[list[float | None]], BeforeValidator(_plain)]
 
 
 class _Record(BaseModel):
