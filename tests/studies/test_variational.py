@@ -24,8 +24,8 @@ TINY = {
         }
     ],
     "bend": {"steps": 10, "batch_size": 20},
-    "sweeps": {"widths": [12], "prior_variances": [0.3], "temperatures": [0.5], "num_pairs": 1},
-    "timing": {"widths": [12], "epochs": 1, "repeats": 1},
+    "sweeps": {"widths": [12], "prior_variances": [0.3], "temperatures": [0.5], "num_pairs": 2},
+    "timing": {"widths": [12], "epochs": 1, "repeats": 2},
     "ladder": {"examples": 60, "num_samples": 2, "refine": False},
 }
 

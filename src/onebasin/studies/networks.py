@@ -1,17 +1,16 @@
-"""The networks and data that studies name in their configurations."""
+"""The networks that studies name in their configurations, with their data."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import functools
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from onebasin import data, nets
+from onebasin import nets
 from onebasin.studies.config import Part, StudyConfig
-from onebasin.studies.errors import StudyError
-
-Arrays = tuple[np.ndarray, np.ndarray]
+from onebasin.studies.setting import Setting, load_data, mlp_setting
 
 
 class NetConfig(Part):
@@ -49,45 +48,24 @@ class NetConfig(Part):
         return nets.resnet((self.blocks,) * 3, outputs, self.norm, self.width, self.activation)
 
 
-class Setting(NamedTuple):
-    """A network with its data."""
+@functools.lru_cache(maxsize=8)
+def load_setting(
+    net: NetConfig, config: StudyConfig, dataset: str | None = None
+) -> tuple[str, Setting]:
+    """The network and the data that a configuration names, and what to call them.
 
-    net: nets.Net
-    train: Arrays
-    test: Arrays
-    name: str
-
-
-def load_setting(net: NetConfig, config: StudyConfig, dataset: str | None = None) -> Setting:
-    """The network and the data that a configuration names.
+    Kept, so that stages share compiled programs.
 
     Args:
-        net: The network.
+        net: The network, unless the configuration names a user's own.
         config: Says which data, and how many.
         dataset: Another data set than the configuration's.
     """
-    name = dataset or config.dataset
-    found = data.load(name)
-    if found.num_classes is None:
-        raise StudyError(f"{name} is a regression, and this study needs classes")
-    train, test = (
-        _shaped(net, first(found.part(part), count))
-        for part, count in (("train", config.train_size), ("test", config.test_size))
-    )
-    return Setting(net.build(found.num_classes), train, test, f"{net.label} on {name}")
-
-
-def first(part: Arrays, count: int | None) -> Arrays:
-    """The first examples, or all."""
-    inputs, targets = part
-    return inputs[:count], targets[:count]
-
-
-def _shaped(net: NetConfig, part: Arrays) -> Arrays:
-    inputs, targets = part
-    return (flat(inputs) if net.kind == "mlp" else inputs), targets
-
-
-def flat(inputs: np.ndarray) -> np.ndarray:
-    """Images as rows."""
-    return inputs.reshape(len(inputs), -1)
+    source = config.data or dataset or config.dataset
+    if config.model is not None:
+        return f"{config.model} on {source}", mlp_setting(config, [])
+    if dataset is not None:
+        config = config.model_copy(update={"dataset": dataset})
+    train, test = load_data(config, flat=net.kind == "mlp")
+    classes = int(np.max(np.asarray(train[1]))) + 1
+    return f"{net.label} on {source}", Setting(net.build(classes), train, test)

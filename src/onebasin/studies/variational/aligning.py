@@ -18,6 +18,7 @@ from onebasin.studies.variational.base import (
     aligned,
     case_of,
     fit_pairs,
+    numbers,
     over_pairs,
     paired,
     study,
@@ -98,7 +99,7 @@ def solutions(step: Step) -> None:
     """Fits all solutions of all networks."""
     config = step.config
     rows, curves = [], []
-    for number in range(len(config.nets)):
+    for number in numbers(config):
         case = case_of(config, number)
         key = jax.random.fold_in(step.key, number)
         pairs = fit_pairs(step, key, case, f"net-{number}", config.num_pairs)
@@ -165,7 +166,7 @@ def alignment(step: Step) -> None:
     """Aligns the second solution of every pair to the first by every cost."""
     config = step.config
     rows = []
-    for number in range(len(config.nets)):
+    for number in numbers(config):
         case = case_of(config, number)
         pairs = paired(step.load("solutions", f"net-{number}"))
         for cost in config.costs:
@@ -217,7 +218,7 @@ def barriers(step: Step) -> None:
     config = step.config
     rows, panels = [], []
     heights: dict[str, float] = {}
-    for number in range(len(config.nets)):
+    for number in numbers(config):
         case = case_of(config, number)
         firsts = [a for a, _ in paired(step.load("solutions", f"net-{number}"))]
         series = []

@@ -6,15 +6,15 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from pydantic import Field
 
 import onebasin as ob
 from onebasin.align.predictive import PredictiveLoss
 from onebasin.studies.config import Part, StudyConfig
-from onebasin.studies.networks import NetConfig, Setting, load_setting
+from onebasin.studies.networks import NetConfig, load_setting
 from onebasin.studies.pipeline import Step, Study
 from onebasin.studies.results import Cell, interval
+from onebasin.studies.setting import Setting
 
 COSTS = {
     "none": "none",
@@ -116,27 +116,33 @@ study = Study(
 )
 
 
-def setting(config: VariationalConfig, number: int = 0) -> Setting:
-    """The network, training data and test data of one of the networks."""
+def setting(config: VariationalConfig, number: int = 0) -> tuple[str, Setting]:
+    """One of the networks with its data, and what to call them."""
     net = config.nets[number]
     return load_setting(net, config, net.dataset)
+
+
+def numbers(config: VariationalConfig) -> range:
+    """The places of the networks; a model of the user's own is the only one."""
+    return range(len(config.nets) if config.model is None else 1)
+
+
+def widths(config: VariationalConfig, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The widths to go through; none of a user's own model, which has the width that it has."""
+    return wanted if config.model is None else ()
 
 
 class Case(NamedTuple):
     """One network at work: its data, group and loss."""
 
+    label: str
     fit: FitConfig
     setting: Setting
     symmetry: ob.Symmetry
     loss: PredictiveLoss
 
     @property
-    def label(self) -> str:
-        """What tables call it."""
-        return self.setting.name
-
-    @property
-    def batch(self) -> np.ndarray:
+    def batch(self) -> Any:
         """Some training inputs, for costs that look at data."""
         return self.setting.train[0][:500]
 
@@ -148,29 +154,28 @@ class Case(NamedTuple):
         )
 
 
+@functools.lru_cache(maxsize=16)
 def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = None) -> Case:
-    """A network of the configuration, or a variant of it."""
+    """A network of the configuration, or a variant of it; kept, as its compiled programs are."""
     fit = fit or config.nets[number]
-    found = load_setting(fit, config, fit.dataset)
-    (inputs, labels), net = found.train, found.net
-    params = net.init(jax.random.key(config.seed), inputs[:1])
+    label, found = load_setting(fit, config, fit.dataset)
+    inputs, labels = found.train
     count = config.loss_examples
-    return Case(
-        fit,
-        found,
-        ob.discover(net.apply, params, inputs[:2]),
-        ob.losses(
-            net.apply,
-            (inputs[:count], labels[:count]),
-            found.test,
-            num_samples=config.num_samples,
-        ),
+    loss = ob.losses(
+        found.net.apply,
+        (inputs[:count], labels[:count]),
+        found.test,
+        num_samples=config.num_samples,
     )
+    return Case(label, fit, found, found.symmetry(), loss)
 
 
 def widened(fit: FitConfig, width: int) -> FitConfig:
-    """The network with another width in every layer."""
-    return fit.model_copy(update={"hidden": (width,) * len(fit.hidden), "width": width})
+    """The network with another width in every layer; 0 leaves it."""
+    if not width:
+        return fit
+    change = {"hidden": (width,) * len(fit.hidden)} if fit.kind == "mlp" else {"width": width}
+    return fit.model_copy(update=change)
 
 
 def fit_pairs(
@@ -201,8 +206,10 @@ def paired(solutions: Any) -> list[tuple[ob.Gaussian, ob.Gaussian]]:
 
 def aligned(case: Case, cost: str, a: ob.Gaussian, b: ob.Gaussian, **options: Any) -> Any:
     """The alignment of b to a by a cost."""
-    seen = {"apply_fn": case.setting.net.apply, "inputs": case.batch}
-    return ob.align(case.symmetry, b, to=a, cost=cost, **seen, **options)
+    net = case.setting.net
+    return ob.align(
+        case.symmetry, b, to=a, cost=cost, apply_fn=net.apply, inputs=case.batch, **options
+    )
 
 
 def over_pairs(values: list[Any], pick: Any) -> Cell:

@@ -32,6 +32,7 @@ from onebasin.studies.variational.base import (
     aligned,
     bend_loss,
     case_of,
+    numbers,
     over_pairs,
     paired,
     study,
@@ -52,7 +53,7 @@ def paths(step: Step) -> None:
     rows, panels = [], []
     frames: list[Frame] = []
     best: tuple[float, str] | None = None
-    for number in range(len(config.nets)):
+    for number in numbers(config):
         case = case_of(config, number)
         pairs = paired(step.load("solutions", f"net-{number}"))
         moved = [(a, aligned(case, "wasserstein", a, b).params) for a, b in pairs]
@@ -225,9 +226,11 @@ def plane(step: Step) -> None:
     def energy(params: Any) -> jax.Array:
         return -problem.log_density(params) / problem.num_examples
 
-    figures, saved = [], {}
+    figures = []
+    saved: dict[str, Any] = {}
     for how, three in (("none", members), ("wasserstein", moved)):
-        found = ob.plane(energy, *(q.mean for q in three), resolution=config.plane)
+        a, b, c = (q.mean for q in three)
+        found = ob.plane(energy, a, b, c, config.plane)
         values = np.asarray(found.values)
         corners = np.asarray(found.corners)
         saved |= {f"{how} values": values, f"{how} x": found.x, f"{how} y": found.y}
@@ -275,7 +278,7 @@ def plane(step: Step) -> None:
 def ladder(step: Step) -> None:
     """Searches of rising effort on the hardest network."""
     config = step.config
-    number = config.ladder.net % len(config.nets)
+    number = numbers(config)[config.ladder.net]
     case = case_of(config, number)
     pairs = paired(step.load("solutions", f"net-{number}"))[: config.ladder.num_pairs]
     inputs, labels = (x[: config.ladder.examples] for x in case.setting.train)

@@ -18,6 +18,7 @@ from onebasin.studies.variational.base import (
     over_pairs,
     study,
     widened,
+    widths,
 )
 
 SWEEPS = {
@@ -36,12 +37,14 @@ def sweeps(step: Step) -> None:
     """Pairs of solutions for each value, raw and aligned."""
     config = step.config
     values: dict[str, tuple[float, ...]] = {
-        "width": config.sweeps.widths,
+        "width": widths(config, config.sweeps.widths),
         "prior variance": config.sweeps.prior_variances,
         "temperature": config.sweeps.temperatures,
     }
     rows, panels = [], []
     for sweep, (name, label) in enumerate(SWEEPS.items()):
+        if not values[name]:
+            continue
         lines: dict[str, list[Any]] = {how: [] for how in HOW}
         for number, value in enumerate(values[name]):
             fit = config.nets[0]
@@ -129,9 +132,10 @@ def timing(step: Step) -> None:
     """Alignment of posteriors by W2, and of single networks by weights."""
     config = step.config
     base = config.nets[0].model_copy(update={"epochs": config.timing.epochs})
+    places = widths(config, config.timing.widths) or (0,)
     rows = []
     seconds: dict[str, list[np.ndarray]] = {"VI, W2": [], "SGD, weights": []}
-    for number, width in enumerate(config.timing.widths):
+    for number, width in enumerate(places):
         case = case_of(config, fit=widened(base, width))
         for_fit, for_training = jax.random.split(jax.random.fold_in(step.key, number))
         repeats = config.timing.repeats
@@ -157,7 +161,7 @@ def timing(step: Step) -> None:
             seconds[name].append(np.array(found))
         rows.append(
             Row(
-                label=f"width {width}, {weights:,} weights",
+                label=f"width {width}, {weights:,} weights" if width else f"{weights:,} weights",
                 cells={name: over_pairs(found, float) for name, found in both.items()},
             )
         )
@@ -187,7 +191,7 @@ def timing(step: Step) -> None:
                     series=[
                         Series(
                             name=name,
-                            x=config.timing.widths,
+                            x=places,
                             y=[s.mean() for s in found],
                             low=[s.min() for s in found],
                             high=[s.max() for s in found],
