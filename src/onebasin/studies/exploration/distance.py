@@ -1,0 +1,352 @@
+"""How far the methods are from the targets, before and after symmetries are removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import onebasin as ob
+from onebasin.studies.exploration.base import (
+    GROUPS,
+    TARGETS,
+    World,
+    parts,
+    samples,
+    stage_needs,
+    study,
+    world,
+)
+from onebasin.studies.exploration.published import published
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Panel,
+    Row,
+    Series,
+    Table,
+    interval,
+)
+
+FORMS = {
+    "raw": "raw",
+    "scaled": "scaled",
+    "sorted": "scaled and sorted",
+    "matched": "matched",
+}
+
+
+def removals(config: Any, here: World, reference: Any) -> dict[str, Callable[[ob.Draws], ob.Draws]]:
+    """What is done to draws before they are compared."""
+    symmetry = here.symmetry
+
+    def canonical(draws: ob.Draws, order: Any) -> ob.Draws:
+        params = ob.canonicalize(symmetry, draws.params, config.scaling, order)
+        return ob.Draws(params, draws.mode)
+
+    def matched(draws: ob.Draws) -> ob.Draws:
+        return match(config, here, draws, reference)
+
+    return {
+        "raw": lambda draws: draws,
+        "scaled": lambda draws: canonical(draws, None),
+        "sorted": lambda draws: canonical(draws, config.order),
+        "matched": matched,
+    }
+
+
+def match(config: Any, here: World, draws: ob.Draws, reference: Any = "mean") -> Any:
+    """Draws in the basin of a reference; of their mean, with what `align_many` says of it."""
+    found = ob.align_many(
+        here.symmetry,
+        draws,
+        reference=reference,
+        cost=config.cost,
+        scaling=config.scaling,
+        apply_fn=here.setting.net.apply,
+        inputs=here.setting.train[0][:500],
+    )
+    return found if isinstance(reference, str) else found.draws
+
+
+@study.stage(
+    "Distance to the targets, with and without symmetries",
+    needs=stage_needs(),
+    reads=("kernels", "scaling", "order", "cost"),
+)
+def discrepancy(step: Step) -> None:
+    """MMD of every method, repeat, removal and target."""
+    config = step.config
+    here = world(config)
+    targets = {"sgd": parts(step, "sgd"), "hmc": parts(step, "hmc-target")}
+    reference = match(config, here, ob.Draws.concatenate(targets["sgd"])).reference
+    everything = list(samples(step))
+    labels = list(dict.fromkeys(s.label for s in everything))
+    values = np.full((len(TARGETS), len(FORMS), len(labels), config.repeats), np.nan)
+    floors = np.full((len(TARGETS), len(FORMS), config.repeats), np.nan)
+    changes: dict[str, list[float]] = {form: [] for form in FORMS}
+    for place, (form, remove) in enumerate(removals(config, here, reference).items()):
+        moved_targets = {name: [remove(d) for d in own] for name, own in targets.items()}
+        measures = {name: _measure(own, config.kernels) for name, own in moved_targets.items()}
+        for number, (name, own) in enumerate(moved_targets.items()):
+            # Each part against the next: how far the target is from itself.
+            for repeat, part in enumerate(own):
+                floors[number, place, repeat] = measures[name](part, own[repeat - 1])
+        for sample in everything:
+            moved = remove(sample.draws)
+            changes[form].append(_change(here, sample.draws[:8], moved[:8]))
+            for number, (name, own) in enumerate(moved_targets.items()):
+                found = measures[name](moved, own[sample.repeat])
+                values[number, place, labels.index(sample.label), sample.repeat] = found
+    step.save_arrays("mmd", values=values, floors=floors)
+    step.save_notes("labels", labels=labels)
+    groups = {s.label: (s.method, s.group) for s in everything}
+    for number, (name, title) in enumerate(TARGETS.items()):
+        rows = [
+            Row(
+                label=groups[label][0],
+                group=groups[label][1],
+                cells={
+                    form: _cell(values[number, place, row], config.dataset, label, form, name)
+                    for place, form in enumerate(FORMS)
+                },
+            )
+            for row, label in enumerate(labels)
+        ]
+        rows.append(
+            Row(
+                label="the target against itself",
+                group="floor",
+                cells={form: interval(floors[number, place]) for place, form in enumerate(FORMS)},
+            )
+        )
+        step.show(
+            Table(
+                name=f"mmd-{name}",
+                title=f"Distance of every method to the {title}",
+                text=f"{here.label}. Squared maximum mean discrepancy, unbiased, averaged over the "
+                f"kernels {', '.join(config.kernels)} of ten bandwidths each, the same for all "
+                f"methods; {config.num_samples} networks on either side; means over "
+                f"{config.repeats} independent repeats of method and target with 95 % intervals. "
+                "Floor: parts of the target against each other.",
+                columns=[
+                    Column(
+                        key=form,
+                        label=f"MMD^2, {label}",
+                        better="lower",
+                        note=_note(config, form),
+                    )
+                    for form, label in FORMS.items()
+                ],
+                rows=rows,
+            )
+        )
+    step.show(
+        _bars(labels, values, groups),
+        Table(
+            name="removal",
+            title="Removing symmetries leaves predictions alone",
+            text=f"Largest change of a probability over 8 networks of each of "
+            f"{len(everything)} samples, on test inputs.",
+            columns=[Column(key="change", label="largest change", digits=6, better="lower")],
+            rows=[
+                Row(label=label, cells={"change": Cell(value=max(changes[form]))})
+                for form, label in FORMS.items()
+            ],
+        ),
+    )
+
+
+def _note(config: Any, form: str) -> str:
+    return {
+        "raw": "Weights as they are.",
+        "scaled": f"Scales removed ({config.scaling}).",
+        "sorted": f"Scales removed ({config.scaling}), units sorted by their {config.order} weight.",
+        "matched": f"Scales removed ({config.scaling}), units matched by {config.cost} to one "
+        "reference for all: the mean of the matched SGD target.",
+    }[form]
+
+
+def _measure(own: list[ob.Draws], kernels: tuple[str, ...]) -> Callable[[Any, Any], float]:
+    """MMD with bandwidths of the target's own, so that all methods are measured alike."""
+    widths = {k: ob.mmd(own[0], own[1], kernel=k).bandwidths for k in kernels}
+    return lambda x, y: float(
+        np.mean([ob.mmd(x, y, kernel=k, bandwidths=widths[k]).value for k in kernels])
+    )
+
+
+def _change(here: World, before: ob.Draws, after: ob.Draws) -> float:
+    inputs = here.setting.test[0][:50]
+    apply_fn = here.setting.net.apply
+    first, second = (ob.predict(apply_fn, draws, inputs) for draws in (before, after))
+    return float(np.abs(np.asarray(first) - np.asarray(second)).max())
+
+
+def _cell(found: np.ndarray, dataset: str, label: str, form: str, target: str) -> Cell:
+    key = {"raw": "mmd", "sorted": "ns"}.get(form)
+    known = published(dataset, label, key) if key and target == "sgd" else None
+    return interval(found).model_copy(update={"published": known})
+
+
+def _bars(labels: list[str], values: np.ndarray, groups: dict[str, tuple[str, str]]) -> Figure:
+    panels = []
+    for number, title in enumerate(TARGETS.values()):
+        series = []
+        for place, form in enumerate(FORMS.values()):
+            cells = [interval(values[number, place, row]) for row in range(len(labels))]
+            series.append(
+                Series(
+                    name=form,
+                    x=np.arange(len(labels)),
+                    y=[c.value for c in cells],
+                    low=[c.low for c in cells],
+                    high=[c.high for c in cells],
+                    labels=[f"{groups[x][0]} ({groups[x][1]})" for x in labels],
+                    group=form,
+                    style="bars",
+                )
+            )
+        panels.append(
+            Panel(title=title, x=Axis(label="method"), y=Axis(label="MMD^2"), series=series)
+        )
+    return Figure(
+        name="mmd",
+        title="Several modes come closer to the target, and symmetries hide it",
+        text=f"Means over repeats with 95 % intervals; {GROUPS[0]} first.",
+        panels=panels,
+    )
+
+
+@study.stage("Excess mass of trained networks", needs=("target",))
+def excess_mass(step: Step) -> None:
+    """How far trained networks are above the least mass that computes their function."""
+    config = step.config
+    here = world(config)
+    draws = step.load("target", "sgd")
+    _, report = ob.canonical_element(here.symmetry, draws.params, "min-mass", None)
+    excess = 100 * np.broadcast_to(np.asarray(report.excess_mass), (len(draws),))
+    step.save_arrays("excess", percent=excess)
+    edges = np.histogram_bin_edges(excess, bins=30)
+    counts = np.histogram(excess, edges)[0]
+    quarters = np.quantile(excess, [0.25, 0.5, 0.75])
+    step.show(
+        Figure(
+            name="excess-mass",
+            title="Training leaves networks above their minimum mass",
+            text=f"{len(draws):,} trained networks of {here.label}. Published for OptuNet under "
+            "weight decay: 0 to 60 %, most near 28 %.",
+            panels=[
+                Panel(
+                    x=Axis(label="mass above the minimum (%)"),
+                    y=Axis(label="networks"),
+                    series=[
+                        Series(
+                            name="trained networks",
+                            x=(edges[1:] + edges[:-1]) / 2,
+                            y=counts,
+                            style="bars",
+                        )
+                    ],
+                )
+            ],
+        ),
+        Table(
+            name="excess-mass",
+            title="Excess mass in per cent of the minimum",
+            text=f"{len(draws):,} networks; least and largest over them as the interval.",
+            columns=[
+                Column(key="median", label="median (%)", digits=2),
+                Column(key="low", label="lower quartile (%)", digits=2),
+                Column(key="high", label="upper quartile (%)", digits=2),
+                Column(key="sweeps", label="sweeps to the minimum", digits=0),
+                Column(key="dead", label="dead units per network", digits=2),
+            ],
+            rows=[
+                Row(
+                    label=here.label,
+                    cells={
+                        "median": Cell(value=quarters[1], low=excess.min(), high=excess.max()),
+                        "low": Cell(value=quarters[0]),
+                        "high": Cell(value=quarters[2]),
+                        "sweeps": Cell(value=np.max(np.asarray(report.sweeps))),
+                        "dead": Cell(value=np.mean(np.asarray(report.dead))),
+                    },
+                )
+            ],
+        ),
+    )
+
+
+@study.stage(
+    "The corollary: are all units of a layer alike over draws?",
+    needs=stage_needs(),
+)
+def corollary(step: Step) -> None:
+    """Tests whether the unit with the largest weight is uniform over its layer."""
+    config = step.config
+    here = world(config)
+    populations = {
+        "SGD target": step.load("target", "sgd"),
+        "HMC target": step.load("methods", "hmc-target"),
+    }
+    for sample in samples(step):
+        if not sample.repeat:
+            populations[f"{sample.method}, {sample.group}"] = sample.draws
+    columns: list[Column] = [Column(key="draws", label="draws", digits=0)]
+    rows, series = [], []
+    for name, draws in populations.items():
+        found = ob.index_test(here.symmetry, draws, seed=config.seed)
+        cells = {"draws": Cell(value=len(draws))}
+        for factor, counts in found.counts.items():
+            cells[f"{factor} chi"] = Cell(value=found.statistic[factor])
+            cells[f"{factor} p"] = Cell(value=found.p_value[factor])
+            if name in TARGETS.values() and factor == next(iter(found.counts)):
+                series.append(
+                    Series(
+                        name=name,
+                        x=np.arange(len(counts)),
+                        y=np.sort(counts)[::-1] / counts.sum(),
+                        group=name,
+                        style="bars",
+                    )
+                )
+        rows.append(Row(label=name, cells=cells))
+    for factor in found.counts:
+        columns += [
+            Column(key=f"{factor} chi", label=f"chi-square, {factor}", digits=1),
+            Column(
+                key=f"{factor} p",
+                label=f"p, {factor}",
+                digits=4,
+                note="Small: the draws have not seen all labels of the units.",
+            ),
+        ]
+    step.show(
+        Table(
+            name="corollary",
+            title="Ensembles see all labels of the units, chains stay with theirs",
+            text="Index of the unit with the largest incoming weight, against the uniform "
+            "distribution over its layer; the first repeat of every method.",
+            columns=columns,
+            rows=rows,
+        ),
+        Figure(
+            name="corollary",
+            title="How often each unit has the largest weight",
+            text="Units of the first layer in falling order; uniform would be level up to noise.",
+            panels=[
+                Panel(
+                    x=Axis(label="unit, by rank"),
+                    y=Axis(label="share of draws"),
+                    series=series,
+                )
+            ],
+        ),
+    )
+
+
+__all__ = ["FORMS", "corollary", "discrepancy", "excess_mass"]

@@ -1,0 +1,256 @@
+"""The toy, the target and the methods: where all networks come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import onebasin as ob
+from onebasin.studies.exploration.base import ENSEMBLE, METHODS, several, study, world
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Panel,
+    Row,
+    Series,
+    Table,
+    interval,
+)
+
+
+def bernoulli(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """Log likelihood of labels 0 and 1 by logits (example, 1)."""
+    return jax.nn.log_sigmoid((2 * targets - 1) * outputs[:, 0])
+
+
+@study.stage("The toy: many tiny networks, raw, scaled, scaled and sorted", reads=("toy",))
+def toy(step: Step) -> None:
+    """Trains MLPs 2-2-1 and looks at the two weights of their last layer."""
+    config = step.config.toy
+    rng = np.random.default_rng(step.config.seed)
+    side = np.repeat([0, 1], config.points)
+    centres = np.array([[-1.0, -0.5], [1.0, 0.5]])
+    inputs = centres[side] + rng.normal(size=(2 * config.points, 2)) * 0.7
+    net = ob.nets.mlp(hidden=(2,), outputs=1)
+    data = (jnp.asarray(inputs, jnp.float32), jnp.asarray(side, jnp.float32))
+    problem = ob.Problem(net, data, ob.Normal(1.0), likelihood=bernoulli)
+    draws = ob.infer.ensemble(
+        step.key,
+        problem,
+        num_networks=config.num_networks,
+        epochs=config.epochs,
+        batch_size=min(100, 2 * config.points),
+        learning_rate=config.learning_rate,
+        memory=step.config.memory,
+        progress=step.progress,
+        run=step.work / "networks",
+    )
+    symmetry = ob.discover(net.apply, draws[0], data[0][:2])
+    forms = {
+        "raw": draws.params,
+        "scaled": ob.canonicalize(symmetry, draws.params, "min-mass", None),
+        "scaled and sorted": ob.canonicalize(symmetry, draws.params, "min-mass", "max"),
+    }
+    logits = np.asarray(ob.predict(net.apply, draws, data[0], link="identity"))
+    panels, rows = [], []
+    for name, params in forms.items():
+        weights = np.asarray(params["Dense_1"]["kernel"])[..., 0]
+        step.save_arrays(name.replace(" ", "-"), weights=weights)
+        after = np.asarray(ob.predict(net.apply, ob.Draws(params), data[0], link="identity"))
+        covariance = np.cov(weights.T)
+        rows.append(
+            Row(
+                label=name,
+                cells={
+                    "change": Cell(value=np.abs(after - logits).max()),
+                    "above": Cell(value=float(np.mean(weights[:, 0] > weights[:, 1]))),
+                    "spread": Cell(value=float(np.sqrt(np.trace(covariance)))),
+                    "area": Cell(value=float(np.sqrt(max(np.linalg.det(covariance), 0)))),
+                },
+            )
+        )
+        shown = weights[: config.shown]
+        panels.append(
+            Panel(
+                title=name,
+                x=Axis(label="last-layer weight of unit 1"),
+                y=Axis(label="last-layer weight of unit 2"),
+                series=[Series(name="networks", x=shown[:, 0], y=shown[:, 1], style="points")],
+            )
+        )
+    step.say(
+        "An MLP 2-2-1 has 2 permutations and 2 scalings. Every point is one trained network: the "
+        "raw cloud is the same on both sides of the diagonal, scaling draws it onto curves, "
+        "sorting folds it onto one side."
+    )
+    step.show(
+        Figure(
+            name="toy",
+            title="The last-layer weights of tiny networks: raw, scaled, scaled and sorted",
+            text=f"{config.num_networks:,} networks trained on 2 x {config.points} points; "
+            f"{min(config.shown, config.num_networks):,} are drawn.",
+            panels=panels,
+        ),
+        Table(
+            name="toy",
+            title="Removal leaves every function alone and gathers the weights",
+            text=f"{config.num_networks:,} networks.",
+            columns=[
+                Column(key="change", label="largest change of a logit", digits=6, better="lower"),
+                Column(key="above", label="share with weight 1 above weight 2"),
+                Column(key="spread", label="root of the total variance"),
+                Column(key="area", label="root of the generalised variance"),
+            ],
+            rows=rows,
+        ),
+    )
+
+
+def _train(config: Any, part: Any) -> dict[str, Any]:
+    return {
+        "epochs": part.epochs,
+        "batch_size": min(part.batch_size, len(world(config).setting.train[1])),
+        "learning_rate": part.learning_rate,
+        "memory": config.memory,
+    }
+
+
+@study.stage(
+    "The target: a population of independently trained networks",
+    reads=("net", "prior_variance", "train", "num_samples", "repeats"),
+)
+def target(step: Step) -> None:
+    """Trains the target, and as many networks for the deep ensembles that are compared with it."""
+    config = step.config
+    here = world(config)
+    count = config.num_samples * config.repeats
+    found = ob.infer.ensemble(
+        step.key,
+        here.problem,
+        num_networks=2 * count,
+        progress=step.progress,
+        run=step.work / "networks",
+        **_train(config, config.train),
+    )
+    step.save("sgd", found[:count])
+    step.save("ensemble", found[count:])
+    inputs, labels = here.setting.test
+    probs = np.asarray(ob.predict(here.setting.net.apply, found[:count], inputs))
+    right = (probs.argmax(axis=-1) == np.asarray(labels)).mean(axis=1)
+    step.show(
+        Table(
+            name="target",
+            title="The networks of the target",
+            text=f"{here.label}: {2 * count:,} independently trained networks, half of them the "
+            "target and half the deep ensembles.",
+            columns=[
+                Column(key="networks", label="networks", digits=0),
+                Column(key="weights", label="weights", digits=0),
+                Column(key="copies", label="log10 of copies by permutation", digits=1),
+                Column(key="accuracy", label="accuracy of one network", better="higher"),
+            ],
+            rows=[
+                Row(
+                    label=here.label,
+                    cells={
+                        "networks": Cell(value=count),
+                        "weights": Cell(value=sum(x.size for x in jax.tree.leaves(found[0]))),
+                        "copies": Cell(value=here.symmetry.log_copies() / np.log(10)),
+                        "accuracy": interval(right),
+                    },
+                )
+            ],
+        )
+    )
+
+
+@study.stage(
+    "The methods, each with one mode and with several",
+    reads=(
+        "net",
+        "prior_variance",
+        "train",
+        "variational",
+        "chains",
+        "methods",
+        "num_samples",
+        "modes",
+        "repeats",
+        "dropout_rate",
+        "swag_snapshots",
+    ),
+)
+def methods(step: Step) -> None:
+    """Runs every method from repeats x modes independent starts, and HMC once more as a target."""
+    config = step.config
+    problem = world(config).problem
+    starts = config.repeats * config.modes
+    train = _train(config, config.train)
+    each = {"num_samples": config.num_samples}
+    warm = {"num_warmup": config.chains.num_warmup, "memory": config.memory}
+    arguments: dict[str, dict[str, Any]] = {
+        "dropout": {**train, **each, "rate": config.dropout_rate},
+        "mean_field": _train(config, config.variational),
+        "swag": {**train, "num_samples": config.swag_snapshots},
+        "laplace": {**train, **each},
+        "sghmc": {**each, **warm, "thin": config.chains.thin},
+        "hmc": {**each, **warm, "max_leapfrogs": config.chains.max_leapfrogs},
+    }
+    rows = []
+    for number, name in enumerate([*config.methods, "target by hmc"]):
+        method = "hmc" if name == "target by hmc" else name
+        for_run, for_draws = jax.random.split(jax.random.fold_in(step.key, number))
+        run = ob.infer.multi_mode(getattr(ob.infer, method), starts)
+        found = run(
+            for_run,
+            problem,
+            progress=step.progress,
+            run=step.work / name.replace(" ", "-"),
+            **arguments[method],
+        )
+        seconds = (found.info or {}).get("seconds")
+        draws = _drawn(found, for_draws, config.num_samples)
+        if name == "target by hmc":
+            chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]
+            draws = draws[np.concatenate(chosen)]
+            step.save("hmc-target", draws)
+        else:
+            step.save(name, draws)
+        cells = {
+            "networks": Cell(value=len(draws)),
+            "starts": Cell(value=starts),
+            "seconds": Cell(value=seconds),
+        }
+        rows.append(Row(label=METHODS.get(name, "HMC, as a target"), cells=cells))
+    step.show(
+        Table(
+            name="methods",
+            title="What was run",
+            text=f"Every method from {starts} independent starts: {config.repeats} repeats of "
+            f"{config.modes} modes. A sample of one mode has {config.num_samples} networks of "
+            f"one start, one of several modes as many from {config.modes} starts; {ENSEMBLE}s "
+            f"have {config.num_samples} networks trained apart.",
+            columns=[
+                Column(key="networks", label="networks drawn", digits=0),
+                Column(key="starts", label="independent starts", digits=0),
+                Column(key="seconds", label="seconds", digits=1),
+            ],
+            rows=rows,
+        )
+    )
+
+
+def _drawn(found: Any, key: jax.Array, count: int) -> ob.Draws:
+    """So many draws of every mode, one mode after the other."""
+    if isinstance(found, ob.Draws):
+        return ob.Draws(found.params, found.mode)
+    components = found.components if isinstance(found, ob.Mixture) else (found,)
+    keys = jax.random.split(key, len(components))
+    drawn = [q.sample(k, count) for q, k in zip(components, keys, strict=True)]
+    return ob.Draws.concatenate(drawn, renumber=True)

@@ -1,0 +1,309 @@
+"""How good the predictions of every method are, and whether distance in weight space tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import onebasin as ob
+from onebasin.studies.exploration.base import (
+    TARGETS,
+    World,
+    parts,
+    samples,
+    stage_needs,
+    study,
+    world,
+)
+from onebasin.studies.exploration.distance import FORMS
+from onebasin.studies.exploration.published import published
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Panel,
+    Row,
+    Series,
+    Table,
+    interval,
+)
+
+SCORE = "Score: the largest probability of the predictive."
+COLUMNS = (
+    Column(key="accuracy", label="accuracy (%)", digits=2, better="higher"),
+    Column(key="nll", label="NLL (nats)", better="lower"),
+    Column(key="brier", label="Brier (x 100)", digits=2, better="lower"),
+    Column(key="ece", label="ECE (%)", digits=2, better="lower", note="15 bins of equal width."),
+    Column(
+        key="ace",
+        label="adaptive ECE (%)",
+        digits=2,
+        better="lower",
+        note="15 bins of equally many examples, of the most probable class.",
+    ),
+    Column(
+        key="aupr",
+        label="AUPR (%)",
+        digits=2,
+        better="higher",
+        note=f"Positive: inputs of the training distribution. {SCORE}",
+    ),
+    Column(
+        key="fpr95",
+        label="FPR95 (%)",
+        digits=2,
+        better="lower",
+        note=f"Share of outside inputs that pass where 95 % of the inside ones do. {SCORE}",
+    ),
+    Column(key="auroc", label="AUROC (%)", digits=2, better="higher", note=SCORE),
+    Column(
+        key="inside",
+        label="MI inside (nats x 100)",
+        digits=2,
+        note="Mutual information of label and network on test inputs.",
+    ),
+    Column(
+        key="outside",
+        label="MI outside (nats x 100)",
+        digits=2,
+        better="higher",
+        note="The same on inputs out of distribution.",
+    ),
+)
+QUALITIES = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "ace": "adaptive ECE",
+    "aupr": "AUPR",
+    "fpr95": "FPR95",
+    "outside": "MI outside",
+}
+
+
+@study.stage(
+    "Accuracy, calibration and detection",
+    needs=stage_needs(),
+    reads=("outside", "num_samples", "modes", "repeats", "methods"),
+)
+def uncertainty(step: Step) -> None:
+    """All metrics of all methods and of both targets."""
+    config = step.config
+    here = world(config)
+    found: dict[str, list[dict[str, float]]] = {}
+    groups: dict[str, tuple[str, str]] = {}
+    for sample in samples(step):
+        found.setdefault(sample.label, []).append(_metrics(here, sample.draws))
+        groups[sample.label] = (sample.method, sample.group)
+    for name, title in TARGETS.items():
+        own = parts(step, "sgd" if name == "sgd" else "hmc-target")
+        found[title] = [_metrics(here, draws) for draws in own]
+        groups[title] = (title, "targets")
+    keys = [column.key for column in COLUMNS]
+    step.save_arrays(
+        "metrics",
+        values=np.array([[[m[key] for key in keys] for m in rows] for rows in found.values()]),
+    )
+    step.save_notes("labels", labels=list(found), keys=keys)
+    rows = [
+        Row(
+            label=groups[label][0],
+            group=groups[label][1],
+            cells={
+                key: interval([m[key] for m in metrics]).model_copy(
+                    update={"published": published(config.dataset, label, key)}
+                )
+                for key in keys
+            },
+        )
+        for label, metrics in found.items()
+    ]
+    step.show(
+        Table(
+            name="uncertainty",
+            title="What the predictive of every method is worth",
+            text=f"{here.label}: {len(here.setting.test[1]):,} test inputs, "
+            f"{len(here.outside):,} out of distribution ({config.outside}); predictive of "
+            f"{config.num_samples} networks; means over {config.repeats} independent repeats with "
+            "95 % intervals.",
+            columns=list(COLUMNS),
+            rows=rows,
+        )
+    )
+    best = min(found, key=lambda label: np.mean([m["nll"] for m in found[label]]))
+    least = np.mean([m["nll"] for m in found[best]])
+    step.headline("Best predictive", f"{least:.3f} nats", f"NLL on test inputs: {best}")
+
+
+def _metrics(here: World, draws: ob.Draws) -> dict[str, float]:
+    inputs, labels = here.setting.test
+    inside, outside = (ob.predict(here.setting.net.apply, draws, x) for x in (inputs, here.outside))
+    sides = ob.metrics.sides(inside, outside)
+    measured = {
+        "accuracy": 100 * ob.metrics.accuracy(labels, inside),
+        "nll": ob.metrics.nll(labels, inside),
+        "brier": 100 * ob.metrics.brier(labels, inside),
+        "ece": 100 * ob.metrics.ece(labels, inside),
+        "ace": 100 * ob.metrics.adaptive_ece(labels, inside),
+        "aupr": 100 * ob.metrics.aupr(*sides),
+        "fpr95": 100 * ob.metrics.fpr95(*sides),
+        "auroc": 100 * ob.metrics.auroc(*sides),
+        "inside": 100 * ob.metrics.mutual_information(inside),
+        "outside": 100 * ob.metrics.mutual_information(outside),
+    }
+    return {name: float(value) for name, value in measured.items()}
+
+
+@study.stage(
+    "Functional collapse: do networks that were trained apart compute the same?",
+    needs=stage_needs(),
+    reads=("outside", "num_samples", "repeats"),
+)
+def collapse(step: Step) -> None:
+    """Mutual information of every pair of networks."""
+    config = step.config
+    here = world(config)
+    apply_fn = here.setting.net.apply
+    pairs = np.triu_indices(config.num_samples, 1)
+    rows, series, saved = [], [], {}
+    populations = {"SGD target": parts(step, "sgd")[0], "HMC target": parts(step, "hmc-target")[0]}
+    for name, draws in populations.items():
+        cells = {}
+        for place, inputs in (("inside", here.setting.test[0]), ("outside", here.outside)):
+            probs = ob.predict(apply_fn, draws, inputs)
+            shared = np.asarray(ob.metrics.functional_collapse(probs))[pairs]
+            saved[f"{name} {place}"] = shared
+            low, median, high = np.quantile(shared, [0.05, 0.5, 0.95])
+            cells[place] = Cell(value=median, low=low, high=high)
+            cells[f"{place} least"] = Cell(value=shared.min())
+            edges = np.histogram_bin_edges(shared, bins=30)
+            series.append(
+                Series(
+                    name=f"{name}, {place}",
+                    x=(edges[1:] + edges[:-1]) / 2,
+                    y=np.histogram(shared, edges)[0] / len(shared),
+                    group=name,
+                    style="step",
+                    dash=place == "outside",
+                )
+            )
+        rows.append(Row(label=name, cells=cells))
+    step.save_arrays("pairs", **saved)
+    step.show(
+        Figure(
+            name="collapse",
+            title="Mutual information of pairs of networks",
+            text=f"All {len(pairs[0]):,} pairs of {config.num_samples} networks; 0 would be two "
+            "networks that compute the same function.",
+            panels=[
+                Panel(
+                    x=Axis(label="mutual information of a pair (nats)"),
+                    y=Axis(label="share of pairs"),
+                    series=series,
+                )
+            ],
+        ),
+        Table(
+            name="collapse",
+            title="No two networks are the same function",
+            text=f"Median over {len(pairs[0]):,} pairs of {config.num_samples} networks; the "
+            "interval holds 90 % of pairs.",
+            columns=[
+                Column(key="inside", label="median inside (nats)"),
+                Column(key="inside least", label="least inside (nats)"),
+                Column(key="outside", label="median outside (nats)"),
+                Column(key="outside least", label="least outside (nats)"),
+            ],
+            rows=rows,
+        ),
+    )
+
+
+@study.stage(
+    "Does distance in weight space tell how good uncertainty is?",
+    needs=("discrepancy", "uncertainty"),
+    reads=("resamples",),
+)
+def quality(step: Step) -> None:
+    """Rank correlations of distance and quality over methods, for both targets."""
+    config = step.config
+    labels = step.load_notes("discrepancy", "labels")["labels"]
+    distance = step.load_arrays("discrepancy", "mmd")["values"].mean(axis=-1)
+    notes = step.load_notes("uncertainty", "labels")
+    order = [notes["labels"].index(label) for label in labels]
+    scores = step.load_arrays("uncertainty", "metrics")["values"].mean(axis=1)[order]
+    keys = notes["keys"]
+    rows, panels = [], []
+    rng = np.random.default_rng(config.seed)
+    for number, title in enumerate(TARGETS.values()):
+        for key, name in QUALITIES.items():
+            cells = {
+                form: correlation(
+                    distance[number, place], scores[:, keys.index(key)], config.resamples, rng
+                )
+                for place, form in enumerate(FORMS)
+            }
+            rows.append(Row(label=name, group=title, cells=cells))
+        panels.append(
+            Panel(
+                title=title,
+                x=Axis(label="MMD^2 to the target"),
+                y=Axis(label="NLL on test inputs (nats)"),
+                series=[
+                    Series(
+                        name=label,
+                        x=distance[number, place],
+                        y=scores[:, keys.index("nll")],
+                        labels=labels,
+                        group=label,
+                        style="points",
+                    )
+                    for place, label in enumerate(FORMS.values())
+                ],
+            )
+        )
+    step.show(
+        Figure(
+            name="quality",
+            title="Posterior quality against uncertainty quality",
+            text=f"Every point is one of {len(labels)} methods, the mean over {config.repeats} "
+            "repeats.",
+            panels=panels,
+        ),
+        Table(
+            name="quality",
+            title="Rank correlation of distance to the target with the metrics",
+            text=f"Spearman's over {len(labels)} methods, with 95 % percentile intervals of "
+            f"{config.resamples} bootstrap resamples of the methods. Where lower is better for a "
+            "metric, a positive correlation says that closer is better.",
+            columns=[
+                Column(key=form, label=f"with MMD^2, {label}", digits=2)
+                for form, label in FORMS.items()
+            ],
+            rows=rows,
+        ),
+    )
+
+
+def correlation(x: np.ndarray, y: np.ndarray, resamples: int, rng: Any) -> Cell:
+    """Spearman's rank correlation, with a percentile bootstrap interval over the points."""
+    value = _spearman(x, y)
+    chosen = rng.integers(0, len(x), (resamples, len(x)))
+    found = np.array([_spearman(x[rows], y[rows]) for rows in chosen])
+    found = found[np.isfinite(found)]
+    if not len(found):
+        return Cell(value=value)
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Cell(value=value, low=low, high=high)
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> float:
+    a, b = (stats.rankdata(values) for values in (x, y))
+    a, b = a - a.mean(), b - b.mean()
+    norm = np.sqrt(np.sum(a**2) * np.sum(b**2))
+    return float(np.sum(a * b) / norm) if norm > 0 else float("nan")

@@ -1,0 +1,113 @@
+"""The study of populations runs end to end, and knows what must come out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onebasin.studies import PRESETS, Figure, Section, Table, load_config, sections
+from onebasin.studies.exploration import ExplorationConfig, study
+from onebasin.studies.exploration.uncertainty import correlation
+
+TINY = {
+    "train_size": 150,
+    "test_size": 60,
+    "net": {"kind": "mlp", "hidden": [6]},
+    "train": {"epochs": 30, "batch_size": 50, "learning_rate": 0.02},
+    "variational": {"epochs": 40, "batch_size": 50, "learning_rate": 0.03},
+    "chains": {"num_warmup": 5, "max_leapfrogs": 10, "thin": 5},
+    "num_samples": 8,
+    "modes": 2,
+    "repeats": 2,
+    "swag_snapshots": 4,
+    "resamples": 50,
+    "toy": {"num_networks": 40, "epochs": 20, "points": 50},
+}
+METHODS = ["dropout", "mean-field VI", "SWAG", "Laplace", "SGHMC", "HMC"]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
+    config = load_config(ExplorationConfig, "exploration", "demo", overrides=TINY)
+    folder = study.run(config, tmp_path_factory.mktemp("run") / "exploration")
+    return dict(sections(folder))
+
+
+def items(found: dict[str, Section], kind: type) -> set[str]:
+    return {item.name for s in found.values() for item in s.items if isinstance(item, kind)}
+
+
+def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
+    assert [*found] == [stage.name for stage in study.stages]
+    assert items(found, Table) == {
+        "toy",
+        "target",
+        "methods",
+        "mmd-sgd",
+        "mmd-hmc",
+        "removal",
+        "excess-mass",
+        "corollary",
+        "uncertainty",
+        "collapse",
+        "quality",
+    }
+    assert items(found, Figure) == {
+        "toy",
+        "mmd",
+        "excess-mass",
+        "corollary",
+        "collapse",
+        "quality",
+    }
+
+
+def test_every_method_has_one_mode_and_several(found: dict[str, Section]) -> None:
+    for stage, name in (("discrepancy", "mmd-sgd"), ("uncertainty", "uncertainty")):
+        rows = found[stage].table(name).rows
+        assert [r.label for r in rows if r.group == "one mode"] == METHODS
+        assert [r.label for r in rows if r.group == "several modes"] == [*METHODS, "deep ensemble"]
+
+
+def test_removed_symmetries_leave_predictions_alone(found: dict[str, Section]) -> None:
+    for row in found["discrepancy"].table("removal").rows:
+        assert row.cells["change"].value < 1e-4
+    for row in found["toy"].table("toy").rows:
+        assert row.cells["change"].value < 1e-3
+
+
+def test_a_target_is_no_further_from_itself_than_methods_of_one_mode(
+    found: dict[str, Section],
+) -> None:
+    for name in ("mmd-sgd", "mmd-hmc"):
+        table = found["discrepancy"].table(name)
+        itself = table.cell("the target against itself", "raw").value
+        others = [r.cells["raw"].value for r in table.rows if r.group == "one mode"]
+        assert itself < min(others)
+    sgd = found["discrepancy"].table("mmd-sgd")
+    assert abs(sgd.cell("the target against itself", "raw").value) < 0.02
+
+
+def test_sorting_folds_the_toy_onto_one_side(found: dict[str, Section]) -> None:
+    table = found["toy"].table("toy")
+    areas = [table.cell(name, "spread").value for name in ("raw", "scaled and sorted")]
+    assert areas[1] < areas[0]
+
+
+def test_mass_is_never_below_its_minimum(found: dict[str, Section]) -> None:
+    cell = found["excess-mass"].table("excess-mass").rows[0].cells["median"]
+    assert cell.low > -1e-3
+    assert cell.low <= cell.value <= cell.high
+
+
+def test_correlation_of_what_rises_together_is_one() -> None:
+    x = np.arange(10.0)
+    cell = correlation(x, np.exp(x), 100, np.random.default_rng(0))
+    assert cell.value == pytest.approx(1)
+    assert cell.low == pytest.approx(1)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_valid(preset: str) -> None:
+    config = load_config(ExplorationConfig, "exploration", preset)
+    assert config.methods == ("dropout", "mean_field", "swag", "laplace", "sghmc", "hmc")
