@@ -23,6 +23,9 @@ from onebasin.studies.results import (
     interval,
 )
 
+TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")
+"""What starts at trained networks: each at networks of its own, all trained as one population."""
+
 
 def bernoulli(outputs: jax.Array, targets: jax.Array) -> jax.Array:
     """Log likelihood of labels 0 and 1 by logits (example, 1)."""
@@ -198,21 +201,36 @@ def methods(step: Step) -> None:
         "dropout": {**train, **each, "rate": config.dropout_rate},
         "mean_field": _train(config, config.variational),
         "swag": {**train, "num_samples": config.swag_snapshots},
-        "laplace": {**train, **each},
+        "laplace": {**each, "epochs": 0, "memory": config.memory},
         "sghmc": {**each, **warm, "thin": config.chains.thin},
         "hmc": {**each, **warm, "max_leapfrogs": config.chains.max_leapfrogs},
     }
+    arguments["target by hmc"] = dict(arguments["hmc"])
+    names = [*config.methods, "target by hmc"]
+    begun = [name for name in names if name in TRAINED]
+    for_starts, for_methods = jax.random.split(step.key)
+    networks = ob.infer.ensemble(
+        for_starts,
+        problem,
+        num_networks=starts * len(begun),
+        progress=step.progress,
+        run=step.work / "starts",
+        **train,
+    )
+    for number, name in enumerate(begun):
+        own = networks[np.arange(number * starts, (number + 1) * starts)]
+        arguments[name]["init"] = ob.Draws(own.params)
     rows = []
-    for number, name in enumerate([*config.methods, "target by hmc"]):
+    for number, name in enumerate(names):
         method = "hmc" if name == "target by hmc" else name
-        for_run, for_draws = jax.random.split(jax.random.fold_in(step.key, number))
+        for_run, for_draws = jax.random.split(jax.random.fold_in(for_methods, number))
         run = ob.infer.multi_mode(getattr(ob.infer, method), starts)
         found = run(
             for_run,
             problem,
             progress=step.progress,
             run=step.work / name.replace(" ", "-"),
-            **arguments[method],
+            **arguments[name],
         )
         seconds = (found.info or {}).get("seconds")
         draws = _drawn(found, for_draws, config.num_samples)

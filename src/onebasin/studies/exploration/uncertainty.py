@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from scipy import stats
 
@@ -143,8 +144,13 @@ def uncertainty(step: Step) -> None:
 def _metrics(here: World, draws: ob.Draws) -> dict[str, float]:
     inputs, labels = here.setting.test
     inside, outside = (ob.predict(here.setting.net.apply, draws, x) for x in (inputs, here.outside))
+    return {name: float(value) for name, value in _measured(labels, inside, outside).items()}
+
+
+@jax.jit
+def _measured(labels: jax.Array, inside: jax.Array, outside: jax.Array) -> dict[str, jax.Array]:
     sides = ob.metrics.sides(inside, outside)
-    measured = {
+    return {
         "accuracy": 100 * ob.metrics.accuracy(labels, inside),
         "nll": ob.metrics.nll(labels, inside),
         "brier": 100 * ob.metrics.brier(labels, inside),
@@ -156,7 +162,6 @@ def _metrics(here: World, draws: ob.Draws) -> dict[str, float]:
         "inside": 100 * ob.metrics.mutual_information(inside),
         "outside": 100 * ob.metrics.mutual_information(outside),
     }
-    return {name: float(value) for name, value in measured.items()}
 
 
 @study.stage(
@@ -210,7 +215,7 @@ def collapse(step: Step) -> None:
         ),
         Table(
             name="collapse",
-            title="No two networks are the same function",
+            title="How different the functions of two networks are",
             text=f"Median over {len(pairs[0]):,} pairs of {config.num_samples} networks; the "
             "interval holds 90 % of pairs.",
             columns=[
@@ -292,9 +297,9 @@ def quality(step: Step) -> None:
 
 def correlation(x: np.ndarray, y: np.ndarray, resamples: int, rng: Any) -> Cell:
     """Spearman's rank correlation, with a percentile bootstrap interval over the points."""
-    value = _spearman(x, y)
+    value = float(_spearman(x, y))
     chosen = rng.integers(0, len(x), (resamples, len(x)))
-    found = np.array([_spearman(x[rows], y[rows]) for rows in chosen])
+    found = _spearman(x[chosen], y[chosen])
     found = found[np.isfinite(found)]
     if not len(found):
         return Cell(value=value)
@@ -302,8 +307,9 @@ def correlation(x: np.ndarray, y: np.ndarray, resamples: int, rng: Any) -> Cell:
     return Cell(value=value, low=low, high=high)
 
 
-def _spearman(x: np.ndarray, y: np.ndarray) -> float:
-    a, b = (stats.rankdata(values) for values in (x, y))
-    a, b = a - a.mean(), b - b.mean()
-    norm = np.sqrt(np.sum(a**2) * np.sum(b**2))
-    return float(np.sum(a * b) / norm) if norm > 0 else float("nan")
+def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of the last axis; NaN where one side is all the same."""
+    a, b = (stats.rankdata(values, axis=-1) for values in (x, y))
+    a, b = (ranks - ranks.mean(axis=-1, keepdims=True) for ranks in (a, b))
+    norm = np.sqrt(np.sum(a**2, axis=-1) * np.sum(b**2, axis=-1))
+    return np.asarray(np.where(norm > 0, np.sum(a * b, axis=-1) / np.maximum(norm, 1e-12), np.nan))

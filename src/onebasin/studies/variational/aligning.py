@@ -69,7 +69,7 @@ def toy(step: Step) -> None:
     step.show(
         Table(
             name="toy",
-            title="Wasserstein and the whole divergence find the swap, the mean term alone not",
+            title="Which costs find the swap",
             text="Two units, one weight each; exact assignment, no sampling.",
             columns=[
                 Column(key="found", label="swap found", digits=0, better="higher"),
@@ -251,7 +251,7 @@ def barriers(step: Step) -> None:
     step.show(
         Table(
             name="barriers",
-            title="Alignment takes the barrier away; what it looks at matters less",
+            title="The barrier that is left after alignment by each cost",
             text=f"Height of the loss above the chord on the W2 geodesic, {config.points} points, "
             f"predictive averaged over {config.num_samples} draws; means over "
             f"{config.num_pairs} independent pairs with 95 % intervals.",

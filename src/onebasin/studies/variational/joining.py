@@ -133,8 +133,7 @@ def paths(step: Step) -> None:
             name="confidence",
             title="How sure the predictive is along the way",
             text="Share of test examples by the probability of the most probable class, for the "
-            "first pair of the first network. Half way between solutions as they are, nothing is "
-            "sure any more.",
+            "first pair of the first network.",
             panels=[
                 Panel(
                     x=Axis(label="probability of the most probable class"),
@@ -237,8 +236,7 @@ def plane(step: Step) -> None:
         figures.append(
             Figure(
                 name=f"plane-{'raw' if how == 'none' else 'aligned'}",
-                title=f"Three solutions {ENDS[how]}: "
-                + ("basins of their own" if how == "none" else "one basin"),
+                title=f"The log posterior on the plane through three solutions {ENDS[how]}",
                 text="Negative log posterior per training example at points of the plane through "
                 f"the means of three solutions of {case.label}; distances are distances between "
                 "weights.",
@@ -327,7 +325,7 @@ def ladder(step: Step) -> None:
     step.show(
         Table(
             name="ladder",
-            title="Where the published search stops, and what starts and a judge by loss add",
+            title="Searches of rising effort, from the published one down",
             text=f"Barrier heights in nats. {sizes}; predictive averaged over "
             f"{config.num_samples} draws. Candidates are judged by the marginalised training loss "
             f"of {len(labels)} examples and {config.ladder.num_samples} draws half way on the "

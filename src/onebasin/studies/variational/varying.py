@@ -169,7 +169,7 @@ def timing(step: Step) -> None:
     step.show(
         Table(
             name="timing",
-            title="Aligning distributions costs a little more than aligning networks",
+            title="What alignment of distributions costs beside that of networks",
             text=f"Seconds of one alignment on this machine; means over {config.timing.repeats} "
             f"independent pairs with 95 % intervals, each trained for {config.timing.epochs} "
             "epochs. Each pair is aligned twice and the second time counts, lest compilation do. "
