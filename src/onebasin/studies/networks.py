@@ -17,11 +17,12 @@ class NetConfig(Part):
     """A network by name and size."""
 
     kind: Literal["mlp", "resnet", "optunet", "resnet18"] = Field(
-        "mlp", description="Which architecture; `resnet` with three blocks a stage is ResNet20."
+        "mlp", description="Which architecture; `resnet` with three stages of three is ResNet20."
     )
     hidden: tuple[int, ...] = Field((64,), description="Widths of the hidden layers of an MLP.")
     width: int = Field(16, ge=1, description="Channels of the first stage of a residual network.")
-    blocks: int = Field(3, ge=1, description="Blocks in each of the three stages of `resnet`.")
+    stages: int = Field(3, ge=1, description="Stages of `resnet`, each of twice the channels.")
+    blocks: int = Field(3, ge=1, description="Blocks in each stage of `resnet`.")
     norm: Literal["frn", "layer", "group"] = Field(
         "frn", description="Normalisation of residual networks; batch statistics have no posterior."
     )
@@ -34,7 +35,7 @@ class NetConfig(Part):
             return "MLP " + "-".join(map(str, self.hidden))
         if self.kind == "optunet":
             return "OptuNet"
-        depth = 18 if self.kind == "resnet18" else 6 * self.blocks + 2
+        depth = 18 if self.kind == "resnet18" else 2 * self.stages * self.blocks + 2
         return f"ResNet{depth}, width {self.width}"
 
     def build(self, outputs: int) -> nets.Net:
@@ -45,7 +46,9 @@ class NetConfig(Part):
             return nets.optunet(outputs)
         if self.kind == "resnet18":
             return nets.resnet18(outputs, self.norm, self.width, self.activation)
-        return nets.resnet((self.blocks,) * 3, outputs, self.norm, self.width, self.activation)
+        return nets.resnet(
+            (self.blocks,) * self.stages, outputs, self.norm, self.width, self.activation
+        )
 
 
 @functools.lru_cache(maxsize=8)

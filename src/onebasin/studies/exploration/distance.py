@@ -251,8 +251,8 @@ def excess_mass(step: Step) -> None:
             name="excess-mass",
             title="How far trained networks are above their minimum mass",
             text=f"{len(draws):,} trained networks of {here.label}. Published for OptuNet under "
-            "weight decay: 0 to 60 %, most near 28 %. At a minimum of loss and normal prior together "
-            "the excess is zero: what is left says how far training was from there.",
+            "weight decay: 0 to 60 %, most near 28 %. At a minimum of loss and normal prior "
+            "together the excess is zero: what is left says how far training was from there.",
             panels=[
                 Panel(
                     x=Axis(label="mass above the minimum (%)"),

@@ -94,20 +94,17 @@ def _ellipse(name: str, q: ob.Gaussian, *, dash: bool) -> Series:
     return Series(name=name, x=x, y=y, group=name, dash=dash)
 
 
-@study.stage("Mean-field solutions", reads=("nets", "num_pairs", "num_samples", "loss_examples"))
+@study.stage("Mean-field solutions", reads=("nets", "num_pairs"))
 def solutions(step: Step) -> None:
     """Fits all solutions of all networks."""
     config = step.config
-    rows, curves = [], []
+    curves = []
     for number in numbers(config):
         case = case_of(config, number)
         key = jax.random.fold_in(step.key, number)
         pairs = fit_pairs(step, key, case, f"net-{number}", config.num_pairs)
         members = [q for pair in pairs for q in pair]
         step.save(f"net-{number}", ob.Mixture(members, info=members[0].info))
-        scores = [_score(case.loss, q) for q in members]
-        cells = {name: over_pairs(scores, lambda s, name=name: s[name]) for name in SCORES}
-        rows.append(Row(label=case.label, cells=cells))
         free_energy = np.asarray((members[0].info or {})["loss"])
         curves.append(
             Series(
@@ -120,14 +117,6 @@ def solutions(step: Step) -> None:
             )
         )
     step.show(
-        Table(
-            name="solutions",
-            title="How good the solutions are before anything is done to them",
-            text=f"Means over {2 * config.num_pairs} independent solutions of each network with "
-            f"95 % intervals; losses of the predictive averaged over {config.num_samples} draws.",
-            columns=score_columns("nats", "error rate"),
-            rows=rows,
-        ),
         Figure(
             name="fitting",
             title="The free energy falls while the posteriors are fitted",
@@ -141,12 +130,6 @@ def solutions(step: Step) -> None:
             ],
         ),
     )
-
-
-def _score(loss: Any, q: ob.Gaussian) -> dict[str, float]:
-    # As a path of two equal ends: the same program as all barriers of this network.
-    found = ob.barrier(loss, q, q, points=2)
-    return {name: float(found.curve[name][0]) for name in SCORES}
 
 
 def score_columns(loss: str, error: str) -> list[Column]:
@@ -216,7 +199,7 @@ def alignment(step: Step) -> None:
 def barriers(step: Step) -> None:
     """The barrier of the marginalised loss on the geodesic, for each cost."""
     config = step.config
-    rows, panels = [], []
+    rows, ends, panels = [], [], []
     heights: dict[str, float] = {}
     for number in numbers(config):
         case = case_of(config, number)
@@ -231,6 +214,10 @@ def barriers(step: Step) -> None:
             cells = {
                 name: over_pairs(found, lambda f, name=name: f.height[name]) for name in SCORES
             }
+            if cost == config.costs[0]:
+                both = {name: [f.curve[name][i] for f in found for i in (0, -1)] for name in SCORES}
+                alone = {name: over_pairs(values, float) for name, values in both.items()}
+                ends.append(Row(label=case.label, cells=alone))
             label = COSTS.get(cost, cost)
             rows.append(
                 Row(label=label, group=case.label, cells=cells, emphasis=cost == "wasserstein")
@@ -249,6 +236,14 @@ def barriers(step: Step) -> None:
             )
         )
     step.show(
+        Table(
+            name="solutions",
+            title="How good the solutions are by themselves",
+            text=f"Means over {2 * config.num_pairs} independent solutions of each network with "
+            f"95 % intervals; losses of the predictive averaged over {config.num_samples} draws.",
+            columns=score_columns("nats", "error rate"),
+            rows=ends,
+        ),
         Table(
             name="barriers",
             title="The barrier that is left after alignment by each cost",

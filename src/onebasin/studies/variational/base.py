@@ -39,6 +39,9 @@ class FitConfig(NetConfig):
     """A network and how its posteriors are fitted."""
 
     dataset: str | None = Field(None, description="Its data set; the study's if left out.")
+    paths: bool = Field(
+        True, description="Whether paths are compared on it; costs of alignment always are."
+    )
     prior_variance: float = Field(0.01, gt=0, description="Variance of the normal prior.")
     epochs: int | None = Field(None, ge=1, description="Epochs of fitting; enough if left out.")
     batch_size: int = Field(100, ge=1, description="Examples per step.")
@@ -67,7 +70,9 @@ class TimingConfig(Part):
     """Alignments that are timed."""
 
     widths: tuple[int, ...] = Field((32, 64, 128), description="Widths of every layer.")
-    epochs: int = Field(5, ge=1, description="Epochs of training before.")
+    epochs: int = Field(
+        5, ge=0, description="Epochs of training before; 0 for networks as they are initialised."
+    )
     repeats: int = Field(3, ge=1, description="Pairs that are aligned for each width.")
 
 

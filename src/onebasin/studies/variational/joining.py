@@ -50,10 +50,13 @@ BINS = 20
 def paths(step: Step) -> None:
     """Barriers on every path, raw and calibrated, between ends as they are and aligned."""
     config = step.config
-    rows, panels = [], []
+    rows: list[Row] = []
+    panels: list[Panel] = []
     frames: list[Frame] = []
     best: tuple[float, str] | None = None
     for number in numbers(config):
+        if not config.nets[number].paths:
+            continue
         case = case_of(config, number)
         pairs = paired(step.load("solutions", f"net-{number}"))
         moved = [(a, aligned(case, "wasserstein", a, b).params) for a, b in pairs]
@@ -85,7 +88,7 @@ def paths(step: Step) -> None:
                     )
                     height = cells["test loss"].value
                     straight = path not in (BEND, "mixture")
-                    if not number and straight and height is not None:
+                    if len(panels) == 0 and straight and height is not None:
                         best = min(best or (np.inf, ""), (height, label))
         panels.append(
             Panel(
@@ -95,7 +98,7 @@ def paths(step: Step) -> None:
                 series=series,
             )
         )
-        if not number:
+        if not frames:
             frames = _confidence_frames(case, pairs[0], moved[0], config.points)
     step.say(
         "All paths join the same two ends. The geodesic takes mean and standard deviation linearly "
@@ -104,6 +107,8 @@ def paths(step: Step) -> None:
         "is a control. The bend is trained on the training data for this very pair: the last "
         "resort, no property of the two posteriors."
     )
+    if not rows:
+        return
     step.show(
         Table(
             name="paths",
@@ -133,7 +138,7 @@ def paths(step: Step) -> None:
             name="confidence",
             title="How sure the predictive is along the way",
             text="Share of test examples by the probability of the most probable class, for the "
-            "first pair of the first network.",
+            "first pair of the first of the networks.",
             panels=[
                 Panel(
                     x=Axis(label="probability of the most probable class"),

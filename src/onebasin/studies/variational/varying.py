@@ -12,10 +12,12 @@ import onebasin as ob
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Column, Figure, Panel, Row, Series, Table
 from onebasin.studies.variational.base import (
+    Case,
     aligned,
     case_of,
     fit_pairs,
     over_pairs,
+    paired,
     study,
     widened,
     widths,
@@ -131,29 +133,20 @@ def _ends(cells: list[Any], which: str) -> list[float] | None:
 def timing(step: Step) -> None:
     """Alignment of posteriors by W2, and of single networks by weights."""
     config = step.config
-    base = config.nets[0].model_copy(update={"epochs": config.timing.epochs})
+    epochs = config.timing.epochs
+    base = config.nets[0].model_copy(update={"epochs": epochs or None})
     places = widths(config, config.timing.widths) or (0,)
     rows = []
     seconds: dict[str, list[np.ndarray]] = {"VI, W2": [], "SGD, weights": []}
     for number, width in enumerate(places):
         case = case_of(config, fit=widened(base, width))
-        for_fit, for_training = jax.random.split(jax.random.fold_in(step.key, number))
-        repeats = config.timing.repeats
-        pairs = fit_pairs(step, for_fit, case, f"vi-{number}", repeats)
-        networks = ob.infer.ensemble(
-            for_training,
-            case.problem(),
-            num_networks=2 * repeats,
-            epochs=config.timing.epochs,
-            memory=config.memory,
-            progress=step.progress,
-            run=step.work / f"sgd-{number}",
-        )
+        key = jax.random.fold_in(step.key, number)
+        pairs, networks = _trained(step, key, case, number)
         both = {
             "VI, W2": [_seconds(case, "wasserstein", a, b) for a, b in pairs],
             "SGD, weights": [
                 _seconds(case, "weights", networks[i], networks[i + 1])
-                for i in range(0, 2 * repeats, 2)
+                for i in range(0, len(networks), 2)
             ],
         }
         weights = sum(x.size for x in jax.tree.leaves(pairs[0][0].mean))
@@ -171,8 +164,9 @@ def timing(step: Step) -> None:
             name="timing",
             title="What alignment of distributions costs beside that of networks",
             text=f"Seconds of one alignment on this machine; means over {config.timing.repeats} "
-            f"independent pairs with 95 % intervals, each trained for {config.timing.epochs} "
-            "epochs. Each pair is aligned twice and the second time counts, lest compilation do. "
+            "independent pairs with 95 % intervals, "
+            + (f"each trained for {epochs} epochs. " if epochs else "as they are initialised. ")
+            + "Each pair is aligned twice and the second time counts, lest compilation do. "
             "Published: under a minute in most cases, and VI dearer than SGD.",
             columns=[
                 Column(key="VI, W2", label="VI, W2 (s)", better="lower"),
@@ -204,6 +198,29 @@ def timing(step: Step) -> None:
             ],
         ),
     )
+
+
+def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, ob.Draws]:
+    """Pairs of posteriors, and as many pairs of networks one after the other."""
+    config = step.config
+    for_fit, for_training = jax.random.split(key)
+    count = 2 * config.timing.repeats
+    if not config.timing.epochs:
+        keys = jax.random.split(for_training, count)
+        params = [case.setting.params(k) for k in keys]
+        posteriors = ob.Mixture([ob.Gaussian(p, case.fit.init_std) for p in params])
+        return paired(posteriors), ob.Draws.stack(params)
+    pairs = fit_pairs(step, for_fit, case, f"vi-{number}", config.timing.repeats)
+    networks = ob.infer.ensemble(
+        for_training,
+        case.problem(),
+        num_networks=count,
+        epochs=config.timing.epochs,
+        memory=config.memory,
+        progress=step.progress,
+        run=step.work / f"sgd-{number}",
+    )
+    return pairs, networks
 
 
 def _seconds(case: Any, cost: str, a: Any, b: Any) -> float:
