@@ -35,7 +35,7 @@ def picture(step: Step) -> None:
     """A few hidden units of all draws, seen from two directions, before and after alignment."""
     place = setting(step.config)
     like = place.params()
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     way = step.load_notes("fits", "way")
     draws = step.load("hmc", "draws", like)
     aligned = step.load("fits", "hmc-aligned", like)
@@ -143,7 +143,7 @@ def convergence(step: Step) -> None:
 
 def _methods(step: Step, like: Any) -> dict[str, Gaussian]:
     """The Gaussians of all methods in the basin of the HMC fit."""
-    symmetry = setting(step.config).symmetry()
+    symmetry = setting(step.config).symmetry
     reference = moments(step.load("fits", "hmc-moments", like))
     found = {"HMC": reference}
     for name, stage, file in (
@@ -241,7 +241,7 @@ def pruning(step: Step) -> None:
     like = place.params()
     methods = _methods(step, like)
     member = step.load("fits", "ensemble-aligned", like)[0]
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     moved = align(symmetry, member, to=methods["HMC"].mean, cost="weights")
     targets = {name: q.mean for name, q in methods.items()} | {"ensemble member": moved.params}
 
