@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP) ## Run the tests (ARGS go to pytest)
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-demo: $(STAMP) ## Discover, print and prove the groups of the built-in networks, draw one picture
+demo: $(STAMP) ## Bring HMC on digits into one basin, fit one Gaussian, judge it, write a report
 	$(BIN)/onebasin demo $(ARGS)
 
 lint: $(STAMP) ## Check style, types and the direction of imports

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from onebasin import nets as nets
     from onebasin import report as report
     from onebasin import store as store
+    from onebasin import studies as studies
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
     from onebasin.evaluate import Diagnostic as Diagnostic
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "report", "store")
+_ROOMS = ("data", "infer", "nets", "report", "store", "studies")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -178,6 +179,7 @@ __all__ = [
     "reset_batch_norm",
     "rhat",
     "store",
+    "studies",
     "transpositions",
     "wasserstein",
 ]

@@ -1,8 +1,9 @@
 """The three published comparisons, as runs with a configuration, stages and results."""
 
-from onebasin.studies.config import PRESETS, StudyConfig, load_config
+from onebasin.studies.config import PRESETS, StudyConfig, load_config, validated
 from onebasin.studies.errors import StudyError
 from onebasin.studies.pipeline import Step, Study, read_run, sections
+from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -21,6 +22,7 @@ from onebasin.studies.results import (
 
 __all__ = [
     "PRESETS",
+    "STUDIES",
     "Axis",
     "Cell",
     "Column",
@@ -37,8 +39,10 @@ __all__ = [
     "StudyConfig",
     "StudyError",
     "Table",
+    "get",
     "interval",
     "load_config",
     "read_run",
     "sections",
+    "validated",
 ]
