@@ -76,16 +76,11 @@ def test_removed_symmetries_leave_predictions_alone(found: dict[str, Section]) -
         assert row.cells["change"].value < 1e-3
 
 
-def test_a_target_is_no_further_from_itself_than_methods_of_one_mode(
-    found: dict[str, Section],
-) -> None:
-    for name in ("mmd-sgd", "mmd-hmc"):
-        table = found["discrepancy"].table(name)
-        itself = table.cell("the target against itself", "raw").value
-        others = [r.cells["raw"].value for r in table.rows if r.group == "one mode"]
-        assert itself < min(others)
-    sgd = found["discrepancy"].table("mmd-sgd")
-    assert abs(sgd.cell("the target against itself", "raw").value) < 0.02
+def test_independent_networks_are_no_distance_from_each_other(found: dict[str, Section]) -> None:
+    table = found["discrepancy"].table("mmd-sgd")
+    others = [r.cells["raw"].value for r in table.rows if r.group == "one mode"]
+    for label in ("the target against itself", "deep ensemble"):
+        assert abs(table.cell(label, "raw").value) < min(0.03, *others)
 
 
 def test_sorting_folds_the_toy_onto_one_side(found: dict[str, Section]) -> None:

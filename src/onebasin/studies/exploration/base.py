@@ -133,7 +133,7 @@ def world(config: ExplorationConfig) -> World:
     """What the stages work with; kept, as compiled programs are."""
     label, found = setting(config)
     problem = ob.Problem(found.net, found.train, ob.Normal(config.prior_variance**0.5))
-    return World(label, found, problem, found.symmetry(), _outside(config, found))
+    return World(label, found, problem, found.symmetry, _outside(config, found))
 
 
 def _outside(config: ExplorationConfig, found: Setting) -> Any:

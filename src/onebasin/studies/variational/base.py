@@ -172,7 +172,7 @@ def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = 
         found.test,
         num_samples=config.num_samples,
     )
-    return Case(label, fit, found, found.symmetry(), loss)
+    return Case(label, fit, found, found.symmetry, loss)
 
 
 def widened(fit: FitConfig, width: int) -> FitConfig:
