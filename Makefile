@@ -8,7 +8,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TREE := $(wildcard src tests examples benchmarks docs/conf.py)
+TREE := $(wildcard src tests examples benchmarks docs/*.py)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: $(STAMP) ## Bring HMC on digits into one basin, fit one Gaussian, judge it
 lint: $(STAMP) ## Check style, types and the direction of imports
 	$(BIN)/ruff check $(TREE)
 	$(BIN)/ruff format --check $(TREE)
-	$(BIN)/mypy $(wildcard src examples benchmarks)
+	$(BIN)/mypy $(wildcard src examples benchmarks docs/numbers.py)
 	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs $(addprefix --disable-error-code=,arg-type union-attr type-var operator) tests
 	$(BIN)/lint-imports
 

@@ -11,6 +11,7 @@ A share s of the factor's variance may be moved to the diagonal (shrinkage of co
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from onebasin.symmetry import Symmetry
 COVARIANCES = ("diagonal", "low-rank")
 UNIT_BLOCKS = "unit-blocks"
 FORMS = (*COVARIANCES, UNIT_BLOCKS)
+SLICE = 2**18
 _EXACT = jax.lax.Precision.HIGHEST
 
 
@@ -78,6 +80,7 @@ def fit_gaussian(
     return assemble(mean, variance, factor, share, temperature)
 
 
+@jax.jit
 def assemble(mean: Any, variance: Any, factor: Any, shrinkage: Any, temperature: Any) -> Gaussian:
     """The Gaussian of given variances and principal components, correlations shrunk."""
     kept = jnp.sqrt((1 - shrinkage) * temperature)
@@ -195,20 +198,54 @@ def _moments(params: Any) -> tuple[Any, Any]:
 
 @jax.jit
 def _products(params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    gram, squares, fourth = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
-    for leaf in jax.tree.leaves(params):
-        x = leaf.reshape(len(leaf), -1).astype(jnp.float32)
+    """X X^T of the centred draws, and what shrinkage needs; a slice of the weights at a time."""
+
+    def of_slice(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        x = x.astype(jnp.float32)
         x = x - jnp.mean(x, axis=0)
-        gram = gram + jnp.matmul(x, x.T, precision=_EXACT)
-        squares = squares + jnp.sum((jnp.sum(x**2, axis=0) / (len(x) - 1)) ** 2)
-        fourth = fourth + jnp.sum(x**4)
+        squares = jnp.sum((jnp.sum(x**2, axis=0) / (len(x) - 1)) ** 2)
+        return jnp.matmul(x, x.T, precision=_EXACT), squares, jnp.sum(x**4)
+
+    totals = []
+    for leaf in jax.tree.leaves(params):
+        flat = leaf.reshape(len(leaf), -1)
+        whole, rest = divmod(flat.shape[1], SLICE)
+        if rest:
+            totals.append(of_slice(flat[:, whole * SLICE :]))
+        if whole:
+            step = functools.partial(_add_slice, of_slice, flat)
+            zero = (jnp.zeros((len(flat), len(flat))), jnp.zeros(()), jnp.zeros(()))
+            totals.append(jax.lax.fori_loop(0, whole, step, zero))
+    gram, squares, fourth = (sum(parts) for parts in zip(*totals, strict=True))
     return gram, squares, fourth
+
+
+def _add_slice(of_slice: Any, flat: jax.Array, i: Any, totals: Any) -> Any:
+    part = of_slice(jax.lax.dynamic_slice_in_dim(flat, i * SLICE, SLICE, axis=1))
+    return jax.tree.map(jnp.add, totals, part)
 
 
 @jax.jit
 def _combined(weights: jax.Array, params: Any) -> Any:
+    """Combinations of the centred draws; a slice of the weights at a time."""
+
+    def of_slice(x: jax.Array) -> jax.Array:
+        return jnp.matmul(weights.astype(x.dtype), x - jnp.mean(x, axis=0), precision=_EXACT)
+
     def of_leaf(leaf: jax.Array) -> jax.Array:
-        centred = leaf - jnp.mean(leaf, axis=0)
-        return jnp.tensordot(weights.astype(leaf.dtype), centred, 1, precision=_EXACT)
+        flat = leaf.reshape(len(leaf), -1)
+        whole, rest = divmod(flat.shape[1], SLICE)
+        shape = (len(weights), *leaf.shape[1:])
+        if not whole:
+            return of_slice(flat).reshape(shape)
+
+        def step(i: Any, out: jax.Array) -> jax.Array:
+            part = of_slice(jax.lax.dynamic_slice_in_dim(flat, i * SLICE, SLICE, axis=1))
+            return jax.lax.dynamic_update_slice_in_dim(out, part, i * SLICE, axis=1)
+
+        out = jnp.zeros((len(weights), flat.shape[1]), flat.dtype)
+        if rest:
+            out = out.at[:, whole * SLICE :].set(of_slice(flat[:, whole * SLICE :]))
+        return jax.lax.fori_loop(0, whole, step, out).reshape(shape)
 
     return jax.tree.map(of_leaf, params)

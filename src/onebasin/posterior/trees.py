@@ -107,11 +107,17 @@ def check_floats(tree: Any, what: str) -> None:
             )
 
 
+@jax.jit
+def _not_finite(leaf: jax.Array) -> jax.Array:
+    """How many; compiled, so that no mask as large as the leaf is made."""
+    return jnp.sum(~jnp.isfinite(leaf))
+
+
 def check_finite(tree: Any, what: str) -> None:
     """Raises if a leaf holds NaN or infinity, naming it."""
     for path, leaf in named_leaves(tree):
         if is_float(leaf):
-            bad = int(jnp.sum(~jnp.isfinite(leaf)))
+            bad = int(_not_finite(leaf))
             if bad:
                 raise ValueError(
                     f"leaf {path!r} of {what} holds {bad:,} NaN or infinite values among "
