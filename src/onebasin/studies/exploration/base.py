@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
-import onebasin as ob
+from onebasin import data
+from onebasin.infer import Normal, Problem
+from onebasin.posterior import Draws
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.networks import NetConfig, load_setting
 from onebasin.studies.pipeline import Step, Study
 from onebasin.studies.setting import Setting
+from onebasin.symmetry import Symmetry
 
 METHODS = {
     "dropout": "dropout",
@@ -123,8 +126,8 @@ class World(NamedTuple):
 
     label: str
     setting: Setting
-    problem: ob.Problem
-    symmetry: ob.Symmetry
+    problem: Problem
+    symmetry: Symmetry
     outside: Any
 
 
@@ -132,7 +135,7 @@ class World(NamedTuple):
 def world(config: ExplorationConfig) -> World:
     """What the stages work with; kept, as compiled programs are."""
     label, found = setting(config)
-    problem = ob.Problem(found.net, found.train, ob.Normal(config.prior_variance**0.5))
+    problem = Problem(found.net, found.train, Normal(config.prior_variance**0.5))
     return World(label, found, problem, found.symmetry, _outside(config, found))
 
 
@@ -142,10 +145,10 @@ def _outside(config: ExplorationConfig, found: Setting) -> Any:
         order = np.random.default_rng(config.seed).permutation(inputs[0].size)
         return jnp.asarray(inputs.reshape(len(inputs), -1)[:, order].reshape(inputs.shape))
     if config.outside == "rotated":
-        images = np.asarray(ob.data.load(config.dataset).part("test")[0])[: len(inputs)]
+        images = np.asarray(data.load(config.dataset).part("test")[0])[: len(inputs)]
         return jnp.asarray(np.rot90(images, axes=(1, 2)).reshape(inputs.shape))
-    like = ob.data.load(config.dataset).normalisation
-    other = ob.data.load(config.outside, normalise=like).part("test")[0][: len(inputs)]
+    like = data.load(config.dataset).normalisation
+    other = data.load(config.outside, normalise=like).part("test")[0][: len(inputs)]
     return jnp.asarray(other.reshape(len(other), *inputs.shape[1:]))
 
 
@@ -155,7 +158,7 @@ class Sample(NamedTuple):
     method: str
     group: str
     repeat: int
-    draws: ob.Draws
+    draws: Draws
 
     @property
     def label(self) -> str:
@@ -180,7 +183,7 @@ def samples(step: Step) -> Iterator[Sample]:
         yield Sample(ENSEMBLE, GROUPS[1], repeat, draws)
 
 
-def several(config: ExplorationConfig, draws: ob.Draws, repeat: int) -> np.ndarray:
+def several(config: ExplorationConfig, draws: Draws, repeat: int) -> np.ndarray:
     """The places of the networks of several modes: of each start of a repeat equally many."""
     mode = np.asarray(draws.mode)
     shares = np.array_split(np.arange(config.num_samples), config.modes)
@@ -191,7 +194,7 @@ def several(config: ExplorationConfig, draws: ob.Draws, repeat: int) -> np.ndarr
     return np.concatenate(found)
 
 
-def parts(step: Step, name: str) -> list[ob.Draws]:
+def parts(step: Step, name: str) -> list[Draws]:
     """A population in independent parts of `num_samples`, one for each repeat."""
     config = step.config
     draws = step.load("target" if name in ("sgd", "ensemble") else "methods", name)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import onebasin as ob
+from onebasin.align import align_many, canonical_element, canonicalize
+from onebasin.evaluate import index_test, mmd, predict
+from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
     GROUPS,
     TARGETS,
@@ -44,15 +46,15 @@ OWN = {"sgd": ("deep ensemble",), "hmc": ("HMC",)}
 """Methods that made a target themselves."""
 
 
-def removals(config: Any, here: World, reference: Any) -> dict[str, Callable[[ob.Draws], ob.Draws]]:
+def removals(config: Any, here: World, reference: Any) -> dict[str, Callable[[Draws], Draws]]:
     """What is done to draws before they are compared."""
     symmetry = here.symmetry
 
-    def canonical(draws: ob.Draws, order: Any) -> ob.Draws:
-        params = ob.canonicalize(symmetry, draws.params, config.scaling, order)
-        return ob.Draws(params, draws.mode)
+    def canonical(draws: Draws, order: Any) -> Draws:
+        params = canonicalize(symmetry, draws.params, config.scaling, order)
+        return Draws(params, draws.mode)
 
-    def matched(draws: ob.Draws) -> ob.Draws:
+    def matched(draws: Draws) -> Draws:
         return match(config, here, draws, reference)
 
     return {
@@ -63,9 +65,9 @@ def removals(config: Any, here: World, reference: Any) -> dict[str, Callable[[ob
     }
 
 
-def match(config: Any, here: World, draws: ob.Draws, reference: Any = "mean") -> Any:
+def match(config: Any, here: World, draws: Draws, reference: Any = "mean") -> Any:
     """Draws in the basin of a reference; of their mean, with what `align_many` says of it."""
-    found = ob.align_many(
+    found = align_many(
         here.symmetry,
         draws,
         reference=reference,
@@ -87,7 +89,7 @@ def discrepancy(step: Step) -> None:
     config = step.config
     here = world(config)
     targets = {"sgd": parts(step, "sgd"), "hmc": parts(step, "hmc-target")}
-    reference = match(config, here, ob.Draws.concatenate(targets["sgd"])).reference
+    reference = match(config, here, Draws.concatenate(targets["sgd"])).reference
     everything = list(samples(step))
     labels = list(dict.fromkeys(s.label for s in everything))
     values = np.full((len(TARGETS), len(FORMS), len(labels), config.repeats), np.nan)
@@ -184,18 +186,18 @@ def _note(config: Any, form: str) -> str:
     }[form]
 
 
-def _measure(own: list[ob.Draws], kernels: tuple[str, ...]) -> Callable[[Any, Any], float]:
+def _measure(own: list[Draws], kernels: tuple[str, ...]) -> Callable[[Any, Any], float]:
     """MMD with bandwidths of the target's own, so that all methods are measured alike."""
-    widths = {k: ob.mmd(own[0], own[1], kernel=k).bandwidths for k in kernels}
+    widths = {k: mmd(own[0], own[1], kernel=k).bandwidths for k in kernels}
     return lambda x, y: float(
-        np.mean([ob.mmd(x, y, kernel=k, bandwidths=widths[k]).value for k in kernels])
+        np.mean([mmd(x, y, kernel=k, bandwidths=widths[k]).value for k in kernels])
     )
 
 
-def _change(here: World, before: ob.Draws, after: ob.Draws) -> float:
+def _change(here: World, before: Draws, after: Draws) -> float:
     inputs = here.setting.test[0][:50]
     apply_fn = here.setting.net.apply
-    first, second = (ob.predict(apply_fn, draws, inputs) for draws in (before, after))
+    first, second = (predict(apply_fn, draws, inputs) for draws in (before, after))
     return float(np.abs(np.asarray(first) - np.asarray(second)).max())
 
 
@@ -240,7 +242,7 @@ def excess_mass(step: Step) -> None:
     config = step.config
     here = world(config)
     draws = step.load("target", "sgd")
-    _, report = ob.canonical_element(here.symmetry, draws.params, "min-mass", None)
+    _, report = canonical_element(here.symmetry, draws.params, "min-mass", None)
     excess = 100 * np.broadcast_to(np.asarray(report.excess_mass), (len(draws),))
     step.save_arrays("excess", percent=excess)
     edges = np.histogram_bin_edges(excess, bins=30)
@@ -313,7 +315,7 @@ def corollary(step: Step) -> None:
     columns: list[Column] = [Column(key="draws", label="draws", digits=0)]
     rows, series = [], []
     for name, draws in populations.items():
-        found = ob.index_test(here.symmetry, draws, seed=config.seed)
+        found = index_test(here.symmetry, draws, seed=config.seed)
         cells = {"draws": Cell(value=len(draws))}
         for factor, counts in found.counts.items():
             cells[f"{factor} chi"] = Cell(value=found.statistic[factor])

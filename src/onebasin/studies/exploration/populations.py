@@ -8,7 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import onebasin as ob
+from onebasin import infer, nets
+from onebasin.align import canonicalize
+from onebasin.evaluate import predict
+from onebasin.infer import Normal, Problem
+from onebasin.posterior import Draws, Mixture
 from onebasin.studies.exploration.base import ENSEMBLE, METHODS, several, study, world
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
@@ -22,6 +26,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.symmetry import discover
 
 TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")
 """What starts at trained networks: each at networks of its own, all trained as one population."""
@@ -40,10 +45,10 @@ def toy(step: Step) -> None:
     side = np.repeat([0, 1], config.points)
     centres = np.array([[-1.0, -0.5], [1.0, 0.5]])
     inputs = centres[side] + rng.normal(size=(2 * config.points, 2)) * 0.7
-    net = ob.nets.mlp(hidden=(2,), outputs=1)
+    net = nets.mlp(hidden=(2,), outputs=1)
     data = (jnp.asarray(inputs, jnp.float32), jnp.asarray(side, jnp.float32))
-    problem = ob.Problem(net, data, ob.Normal(1.0), likelihood=bernoulli)
-    draws = ob.infer.ensemble(
+    problem = Problem(net, data, Normal(1.0), likelihood=bernoulli)
+    draws = infer.ensemble(
         step.key,
         problem,
         num_networks=config.num_networks,
@@ -54,18 +59,18 @@ def toy(step: Step) -> None:
         progress=step.progress,
         run=step.work / "networks",
     )
-    symmetry = ob.discover(net.apply, draws[0], data[0][:2])
+    symmetry = discover(net.apply, draws[0], data[0][:2])
     forms = {
         "raw": draws.params,
-        "scaled": ob.canonicalize(symmetry, draws.params, "min-mass", None),
-        "scaled and sorted": ob.canonicalize(symmetry, draws.params, "min-mass", "max"),
+        "scaled": canonicalize(symmetry, draws.params, "min-mass", None),
+        "scaled and sorted": canonicalize(symmetry, draws.params, "min-mass", "max"),
     }
-    logits = np.asarray(ob.predict(net.apply, draws, data[0], link="identity"))
+    logits = np.asarray(predict(net.apply, draws, data[0], link="identity"))
     panels, rows = [], []
     for name, params in forms.items():
         weights = np.asarray(params["Dense_1"]["kernel"])[..., 0]
         step.save_arrays(name.replace(" ", "-"), weights=weights)
-        after = np.asarray(ob.predict(net.apply, ob.Draws(params), data[0], link="identity"))
+        after = np.asarray(predict(net.apply, Draws(params), data[0], link="identity"))
         covariance = np.cov(weights.T)
         rows.append(
             Row(
@@ -133,7 +138,7 @@ def target(step: Step) -> None:
     config = step.config
     here = world(config)
     count = config.num_samples * config.repeats
-    found = ob.infer.ensemble(
+    found = infer.ensemble(
         step.key,
         here.problem,
         num_networks=2 * count,
@@ -144,7 +149,7 @@ def target(step: Step) -> None:
     step.save("sgd", found[:count])
     step.save("ensemble", found[count:])
     inputs, labels = here.setting.test
-    probs = np.asarray(ob.predict(here.setting.net.apply, found[:count], inputs))
+    probs = np.asarray(predict(here.setting.net.apply, found[:count], inputs))
     right = (probs.argmax(axis=-1) == np.asarray(labels)).mean(axis=1)
     step.show(
         Table(
@@ -209,7 +214,7 @@ def methods(step: Step) -> None:
     names = [*config.methods, "target by hmc"]
     begun = [name for name in names if name in TRAINED]
     for_starts, for_methods = jax.random.split(step.key)
-    networks = ob.infer.ensemble(
+    networks = infer.ensemble(
         for_starts,
         problem,
         num_networks=starts * len(begun),
@@ -219,12 +224,12 @@ def methods(step: Step) -> None:
     )
     for number, name in enumerate(begun):
         own = networks[np.arange(number * starts, (number + 1) * starts)]
-        arguments[name]["init"] = ob.Draws(own.params)
+        arguments[name]["init"] = Draws(own.params)
     rows = []
     for number, name in enumerate(names):
         method = "hmc" if name == "target by hmc" else name
         for_run, for_draws = jax.random.split(jax.random.fold_in(for_methods, number))
-        run = ob.infer.multi_mode(getattr(ob.infer, method), starts)
+        run = infer.multi_mode(getattr(infer, method), starts)
         found = run(
             for_run,
             problem,
@@ -264,11 +269,11 @@ def methods(step: Step) -> None:
     )
 
 
-def _drawn(found: Any, key: jax.Array, count: int) -> ob.Draws:
+def _drawn(found: Any, key: jax.Array, count: int) -> Draws:
     """So many draws of every mode, one mode after the other."""
-    if isinstance(found, ob.Draws):
-        return ob.Draws(found.params, found.mode)
-    components = found.components if isinstance(found, ob.Mixture) else (found,)
+    if isinstance(found, Draws):
+        return Draws(found.params, found.mode)
+    components = found.components if isinstance(found, Mixture) else (found,)
     keys = jax.random.split(key, len(components))
     drawn = [q.sample(k, count) for q, k in zip(components, keys, strict=True)]
-    return ob.Draws.concatenate(drawn, renumber=True)
+    return Draws.concatenate(drawn, renumber=True)

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 from scipy import stats
 
-import onebasin as ob
+from onebasin.evaluate import metrics, predict
+from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
     TARGETS,
     World,
@@ -141,26 +142,26 @@ def uncertainty(step: Step) -> None:
     step.headline("Best predictive", f"{least:.3f} nats", f"NLL on test inputs: {best}")
 
 
-def _metrics(here: World, draws: ob.Draws) -> dict[str, float]:
+def _metrics(here: World, draws: Draws) -> dict[str, float]:
     inputs, labels = here.setting.test
-    inside, outside = (ob.predict(here.setting.net.apply, draws, x) for x in (inputs, here.outside))
+    inside, outside = (predict(here.setting.net.apply, draws, x) for x in (inputs, here.outside))
     return {name: float(value) for name, value in _measured(labels, inside, outside).items()}
 
 
 @jax.jit
 def _measured(labels: jax.Array, inside: jax.Array, outside: jax.Array) -> dict[str, jax.Array]:
-    sides = ob.metrics.sides(inside, outside)
+    sides = metrics.sides(inside, outside)
     return {
-        "accuracy": 100 * ob.metrics.accuracy(labels, inside),
-        "nll": ob.metrics.nll(labels, inside),
-        "brier": 100 * ob.metrics.brier(labels, inside),
-        "ece": 100 * ob.metrics.ece(labels, inside),
-        "ace": 100 * ob.metrics.adaptive_ece(labels, inside),
-        "aupr": 100 * ob.metrics.aupr(*sides),
-        "fpr95": 100 * ob.metrics.fpr95(*sides),
-        "auroc": 100 * ob.metrics.auroc(*sides),
-        "inside": 100 * ob.metrics.mutual_information(inside),
-        "outside": 100 * ob.metrics.mutual_information(outside),
+        "accuracy": 100 * metrics.accuracy(labels, inside),
+        "nll": metrics.nll(labels, inside),
+        "brier": 100 * metrics.brier(labels, inside),
+        "ece": 100 * metrics.ece(labels, inside),
+        "ace": 100 * metrics.adaptive_ece(labels, inside),
+        "aupr": 100 * metrics.aupr(*sides),
+        "fpr95": 100 * metrics.fpr95(*sides),
+        "auroc": 100 * metrics.auroc(*sides),
+        "inside": 100 * metrics.mutual_information(inside),
+        "outside": 100 * metrics.mutual_information(outside),
     }
 
 
@@ -180,8 +181,8 @@ def collapse(step: Step) -> None:
     for name, draws in populations.items():
         cells = {}
         for place, inputs in (("inside", here.setting.test[0]), ("outside", here.outside)):
-            probs = ob.predict(apply_fn, draws, inputs)
-            shared = np.asarray(ob.metrics.functional_collapse(probs))[pairs]
+            probs = predict(apply_fn, draws, inputs)
+            shared = np.asarray(metrics.functional_collapse(probs))[pairs]
             saved[f"{name} {place}"] = shared
             low, median, high = np.quantile(shared, [0.05, 0.5, 0.95])
             cells[place] = Cell(value=median, low=low, high=high)

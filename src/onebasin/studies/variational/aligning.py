@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import onebasin as ob
+from onebasin.align import align, barrier
+from onebasin.evaluate import kl, wasserstein
+from onebasin.posterior import Gaussian, Mixture
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
 from onebasin.studies.variational.base import (
@@ -23,6 +25,7 @@ from onebasin.studies.variational.base import (
     paired,
     study,
 )
+from onebasin.symmetry import discover
 
 MIRRORED = ((0.3, 1.2), (1.2, 0.3))
 
@@ -35,11 +38,11 @@ def two_units(params: Any, x: jax.Array) -> jax.Array:
 @study.stage("Two Gaussians mirrored about y = x: which costs see the swap?")
 def toy(step: Step) -> None:
     """Aligns two posteriors that differ by a swap of their spreads."""
-    reference, moving = (ob.Gaussian({"w": jnp.ones(2)}, {"w": jnp.array(std)}) for std in MIRRORED)
-    symmetry = ob.discover(two_units, reference.mean, jnp.ones((3, 1)))
+    reference, moving = (Gaussian({"w": jnp.ones(2)}, {"w": jnp.array(std)}) for std in MIRRORED)
+    symmetry = discover(two_units, reference.mean, jnp.ones((3, 1)))
     rows, panels = [], []
     for cost in ("wasserstein", "kl-forward", "kl-reverse", "kl-mean"):
-        found = ob.align(symmetry, moving, to=reference, cost=cost)
+        found = align(symmetry, moving, to=reference, cost=cost)
         swapped = found.num_transpositions == 1
         rows.append(
             Row(
@@ -48,7 +51,7 @@ def toy(step: Step) -> None:
                     "found": Cell(value=int(swapped)),
                     "before": Cell(value=found.cost_before),
                     "after": Cell(value=found.cost),
-                    "distance": Cell(value=ob.wasserstein(reference, found.params)),
+                    "distance": Cell(value=wasserstein(reference, found.params)),
                 },
             )
         )
@@ -87,7 +90,7 @@ def toy(step: Step) -> None:
     )
 
 
-def _ellipse(name: str, q: ob.Gaussian, *, dash: bool) -> Series:
+def _ellipse(name: str, q: Gaussian, *, dash: bool) -> Series:
     angle = np.linspace(0, 2 * np.pi, 61)
     mean, std = np.asarray(q.mean["w"]), np.asarray(q.std["w"])
     x, y = mean[0] + std[0] * np.cos(angle), mean[1] + std[1] * np.sin(angle)
@@ -104,7 +107,7 @@ def solutions(step: Step) -> None:
         key = jax.random.fold_in(step.key, number)
         pairs = fit_pairs(step, key, case, f"net-{number}", config.num_pairs)
         members = [q for pair in pairs for q in pair]
-        step.save(f"net-{number}", ob.Mixture(members, info=members[0].info))
+        step.save(f"net-{number}", Mixture(members, info=members[0].info))
         free_energy = np.asarray((members[0].info or {})["loss"])
         curves.append(
             Series(
@@ -162,14 +165,14 @@ def alignment(step: Step) -> None:
                 moved.append(other)
                 found.append(
                     {
-                        "wasserstein": ob.wasserstein(a, other),
-                        "kl": ob.kl(other, a),
+                        "wasserstein": wasserstein(a, other),
+                        "kl": kl(other, a),
                         "swaps": 0 if out is None else out.num_transpositions,
                         "sweeps": 0 if out is None else out.sweeps,
                         "seconds": seconds,
                     }
                 )
-            step.save(f"net-{number}-{cost}", ob.Mixture(moved))
+            step.save(f"net-{number}-{cost}", Mixture(moved))
             cells = {key: over_pairs(found, lambda f, key=key: f[key]) for key in found[0]}
             rows.append(Row(label=COSTS.get(cost, cost), group=case.label, cells=cells))
     step.show(
@@ -208,8 +211,7 @@ def barriers(step: Step) -> None:
         for cost in config.costs:
             moved = step.load("alignment", f"net-{number}-{cost}").components
             found = [
-                ob.barrier(case.loss, a, b, config.points)
-                for a, b in zip(firsts, moved, strict=True)
+                barrier(case.loss, a, b, config.points) for a, b in zip(firsts, moved, strict=True)
             ]
             cells = {
                 name: over_pairs(found, lambda f, name=name: f.height[name]) for name in SCORES

@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 import jax
 from pydantic import Field
 
-import onebasin as ob
+from onebasin import infer
+from onebasin.align import align, losses
 from onebasin.align.predictive import PredictiveLoss
+from onebasin.infer import Normal, Problem
+from onebasin.posterior import Gaussian
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.networks import NetConfig, load_setting
 from onebasin.studies.pipeline import Step, Study
 from onebasin.studies.results import Cell, interval
 from onebasin.studies.setting import Setting
+from onebasin.symmetry import Symmetry
 
 COSTS = {
     "none": "none",
@@ -143,7 +147,7 @@ class Case(NamedTuple):
     label: str
     fit: FitConfig
     setting: Setting
-    symmetry: ob.Symmetry
+    symmetry: Symmetry
     loss: PredictiveLoss
 
     @property
@@ -151,12 +155,10 @@ class Case(NamedTuple):
         """Some training inputs, for costs that look at data."""
         return self.setting.train[0][:500]
 
-    def problem(self, temperature: float = 1.0, variance: float | None = None) -> ob.Problem:
+    def problem(self, temperature: float = 1.0, variance: float | None = None) -> Problem:
         """The problem that the fits solve."""
         scale = (variance or self.fit.prior_variance) ** 0.5
-        return ob.Problem(
-            self.setting.net, self.setting.train, ob.Normal(scale), temperature=temperature
-        )
+        return Problem(self.setting.net, self.setting.train, Normal(scale), temperature=temperature)
 
 
 @functools.lru_cache(maxsize=16)
@@ -166,7 +168,7 @@ def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = 
     label, found = load_setting(fit, config, fit.dataset)
     inputs, labels = found.train
     count = config.loss_examples
-    loss = ob.losses(
+    loss = losses(
         found.net.apply,
         (inputs[:count], labels[:count]),
         found.test,
@@ -185,10 +187,10 @@ def widened(fit: FitConfig, width: int) -> FitConfig:
 
 def fit_pairs(
     step: Step, key: jax.Array, case: Case, name: str, pairs: int, **problem: Any
-) -> list[tuple[ob.Gaussian, ob.Gaussian]]:
+) -> list[tuple[Gaussian, Gaussian]]:
     """Independent mean-field solutions, two by two."""
     fit = case.fit
-    found = ob.infer.mean_field(
+    found = infer.mean_field(
         key,
         case.problem(**problem),
         num_networks=2 * pairs,
@@ -203,16 +205,16 @@ def fit_pairs(
     return paired(found)
 
 
-def paired(solutions: Any) -> list[tuple[ob.Gaussian, ob.Gaussian]]:
+def paired(solutions: Any) -> list[tuple[Gaussian, Gaussian]]:
     """A mixture's components, two by two."""
     components = solutions.components
     return list(zip(components[::2], components[1::2], strict=True))
 
 
-def aligned(case: Case, cost: str, a: ob.Gaussian, b: ob.Gaussian, **options: Any) -> Any:
+def aligned(case: Case, cost: str, a: Gaussian, b: Gaussian, **options: Any) -> Any:
     """The alignment of b to a by a cost."""
     net = case.setting.net
-    return ob.align(
+    return align(
         case.symmetry, b, to=a, cost=cost, apply_fn=net.apply, inputs=case.batch, **options
     )
 

@@ -9,8 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import onebasin as ob
+from onebasin.align import Bend, barrier, bend, losses
+from onebasin.align import plane as plane_through
 from onebasin.align.paths import find_path
+from onebasin.evaluate import wasserstein
+from onebasin.posterior import Gaussian
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
@@ -66,7 +69,7 @@ def paths(step: Step) -> None:
                 if path == "mixture" and how == "none":
                     continue
                 found = [
-                    ob.barrier(
+                    barrier(
                         case.loss,
                         a,
                         b,
@@ -154,10 +157,10 @@ def paths(step: Step) -> None:
         step.headline("Lowest straight path", f"{best[0]:.3f} nats", f"test loss, {best[1]}")
 
 
-def _bent(step: Step, case: Case, a: ob.Gaussian, b: ob.Gaussian, place: int) -> ob.Bend:
+def _bent(step: Step, case: Case, a: Gaussian, b: Gaussian, place: int) -> Bend:
     config = step.config.bend
     train = tuple(jnp.asarray(x) for x in case.setting.train)
-    return ob.bend(
+    return bend(
         bend_loss(case.setting.net.apply),
         a,
         b,
@@ -234,7 +237,7 @@ def plane(step: Step) -> None:
     saved: dict[str, Any] = {}
     for how, three in (("none", members), ("wasserstein", moved)):
         a, b, c = (q.mean for q in three)
-        found = ob.plane(energy, a, b, c, config.plane)
+        found = plane_through(energy, a, b, c, config.plane)
         values = np.asarray(found.values)
         corners = np.asarray(found.corners)
         saved |= {f"{how} values": values, f"{how} x": found.x, f"{how} y": found.y}
@@ -286,7 +289,7 @@ def ladder(step: Step) -> None:
     pairs = paired(step.load("solutions", f"net-{number}"))[: config.ladder.num_pairs]
     inputs, labels = (x[: config.ladder.examples] for x in case.setting.train)
     net = case.setting.net
-    judge = ob.losses(net.apply, (inputs, labels), num_samples=config.ladder.num_samples)
+    judge = losses(net.apply, (inputs, labels), num_samples=config.ladder.num_samples)
     thorough = functools.partial(
         aligned, case, "wasserstein", search="thorough", restarts=config.ladder.restarts
     )
@@ -317,12 +320,12 @@ def ladder(step: Step) -> None:
     for name, ends in rungs.items():
         cells: dict[str, Cell] = {}
         for path in ("geodesic", "independent"):
-            found = [ob.barrier(case.loss, a, b, config.points, path) for a, b in ends]
+            found = [barrier(case.loss, a, b, config.points, path) for a, b in ends]
             for part in ("train", "test"):
                 cells[f"{part} {path}"] = over_pairs(
                     found, lambda f, part=part: f.height[f"{part} loss"]
                 )
-        cells["distance"] = over_pairs(ends, lambda pair: ob.wasserstein(*pair))
+        cells["distance"] = over_pairs(ends, lambda pair: wasserstein(*pair))
         rows.append(Row(label=name, cells=cells))
     sizes = f"{case.label}; {len(pairs)} independent pair{'s' * (len(pairs) != 1)}" + (
         ", with 95 % intervals" if len(pairs) > 1 else ""

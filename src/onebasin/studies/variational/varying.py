@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-import onebasin as ob
+from onebasin import infer
+from onebasin.align import align, barrier
+from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Column, Figure, Panel, Row, Series, Table
 from onebasin.studies.variational.base import (
@@ -65,7 +67,7 @@ def sweeps(step: Step) -> None:
             moved = [(a, aligned(case, "wasserstein", a, b).params) for a, b in pairs]
             cells = {}
             for how, ends in (("none", pairs), ("wasserstein", moved)):
-                found = [ob.barrier(case.loss, a, b, config.points) for a, b in ends]
+                found = [barrier(case.loss, a, b, config.points) for a, b in ends]
                 for part in ("train", "test"):
                     cells[f"{part} {how}"] = over_pairs(
                         found, lambda f, part=part: f.height[f"{part} loss"]
@@ -200,7 +202,7 @@ def timing(step: Step) -> None:
     )
 
 
-def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, ob.Draws]:
+def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, Draws]:
     """Pairs of posteriors, and as many pairs of networks one after the other."""
     config = step.config
     for_fit, for_training = jax.random.split(key)
@@ -208,10 +210,10 @@ def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, 
     if not config.timing.epochs:
         keys = jax.random.split(for_training, count)
         params = [case.setting.params(k) for k in keys]
-        posteriors = ob.Mixture([ob.Gaussian(p, case.fit.init_std) for p in params])
-        return paired(posteriors), ob.Draws.stack(params)
+        posteriors = Mixture([Gaussian(p, case.fit.init_std) for p in params])
+        return paired(posteriors), Draws.stack(params)
     pairs = fit_pairs(step, for_fit, case, f"vi-{number}", config.timing.repeats)
-    networks = ob.infer.ensemble(
+    networks = infer.ensemble(
         for_training,
         case.problem(),
         num_networks=count,
@@ -226,6 +228,6 @@ def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, 
 def _seconds(case: Any, cost: str, a: Any, b: Any) -> float:
     for _ in range(2):
         start = time.perf_counter()
-        ob.align(case.symmetry, b, to=a, cost=cost)
+        align(case.symmetry, b, to=a, cost=cost)
         seconds = time.perf_counter() - start
     return seconds
