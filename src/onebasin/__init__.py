@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import store as store
+    from onebasin import torch as torch
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
     from onebasin.evaluate import Diagnostic as Diagnostic
@@ -73,17 +74,20 @@ if TYPE_CHECKING:
     from onebasin.infer import Problem as Problem
     from onebasin.infer import StudentT as StudentT
     from onebasin.nets import Net as Net
+    from onebasin.torch import from_torch as from_torch
+    from onebasin.torch import to_torch as to_torch
 
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "store")
+_ROOMS = ("data", "infer", "nets", "store", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
     "Diagnostic": "evaluate",
     "Distances": "evaluate",
     "ess": "evaluate",
+    "from_torch": "torch",
     "functional_rhat": "evaluate",
     "index_test": "evaluate",
     "IndexTest": "evaluate",
@@ -105,6 +109,7 @@ _LAZY = {
     "Pruned": "evaluate",
     "rhat": "evaluate",
     "StudentT": "infer",
+    "to_torch": "torch",
     "wasserstein": "evaluate",
 }
 
@@ -154,6 +159,7 @@ __all__ = [
     "distil",
     "ess",
     "fit_gaussian",
+    "from_torch",
     "functional_rhat",
     "index_test",
     "infer",
@@ -177,6 +183,8 @@ __all__ = [
     "reset_batch_norm",
     "rhat",
     "store",
+    "to_torch",
+    "torch",
     "transpositions",
     "wasserstein",
 ]
