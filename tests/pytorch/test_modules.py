@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from torch.utils import _pytree
 
 import onebasin as ob
 from pytorch.modules import MODULES, build
@@ -27,12 +26,12 @@ def call(module: torch.nn.Module, inputs: Any) -> list[torch.Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outputs = module(*inputs) if isinstance(inputs, tuple) else module(inputs)
-    return _pytree.tree_flatten(outputs)[0]
+    return jax.tree.leaves(outputs)
 
 
 def largest(found: Any, expected: list[torch.Tensor]) -> float:
     """The largest difference relative to the largest entry of each output."""
-    leaves = _pytree.tree_flatten(found)[0]
+    leaves = jax.tree.leaves(found)
     assert len(leaves) == len(expected)
     worst = 0.0
     for a, b in zip(leaves, expected, strict=True):
@@ -74,7 +73,7 @@ def test_module(name: str) -> None:
     stacked = {name: jnp.stack([x, state[name].numpy()]) for name, x in params.items()}
     both = jax.jit(jax.vmap(net.apply, in_axes=(0, None)))(stacked, arrays)
     for number, single in enumerate((module, other)):
-        one = _pytree.tree_map(lambda x, n=number: x[n], both)
+        one = jax.tree.map(lambda x, n=number: x[n], both)
         assert largest(one, call(single, inputs)) < 1e-5
 
     double = copy.deepcopy(module).double()
@@ -85,7 +84,7 @@ def test_module(name: str) -> None:
 
         def loss(p: Any) -> Any:
             outputs = net.apply(p, data)
-            return weighted(_pytree.tree_flatten(outputs)[0], jnp.asarray), outputs
+            return weighted(jax.tree.leaves(outputs), jnp.asarray), outputs
 
         (_, outputs), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(wide)
         assert largest(outputs, call(double, doubles)) < 1e-12

@@ -197,6 +197,8 @@ def _compiled(
     interpreter: Interpreter, params: dict[str, Any], example: list[Any], precision: str
 ) -> Callable[[list[Any]], list[np.ndarray]]:
     """The JAX function of leaves, all of one shape."""
+    from torch.utils import _pytree
+
     arrays = {name: to_numpy(params[name]) for name in set(interpreter.exported.params.values())}
     double = precision == "float64"
     is_data = [isinstance(x, np.ndarray) for x in example]
@@ -206,8 +208,9 @@ def _compiled(
         leaves = [
             next(given) if is_array else x for x, is_array in zip(example, is_data, strict=True)
         ]
-        found = interpreter(arrays, leaves)
-        return [x for x in jax.tree.leaves(found) if hasattr(x, "dtype")]
+        # Not JAX's order, which is that of the keys of a dictionary.
+        found = _pytree.tree_flatten(interpreter(arrays, leaves))[0]
+        return [x for x in found if hasattr(x, "dtype")]
 
     # Run once or twice: time spent on optimising code would not come back.
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -33,9 +33,10 @@ def from_torch(module: Any, inputs: Any) -> tuple[Net, dict[str, jax.Array]]:
 
     Returns:
         The network and its parameters, which are floating-point parameters and buffers (running
-        statistics too) by their state-dict names; tied weights are there once, under the first
-        name. `net.init(key, inputs)` fills each parameter with random picks from the entries that
-        the module's has, and keeps buffers.
+        statistics too) by their state-dict names. Tied weights are there once, under the first
+        name; buffers that are only compared with something (masks) or not used stay constant.
+        `net.init(key, inputs)` fills each parameter with random picks from the entries that the
+        module's has, and keeps buffers.
 
     Raises:
         ConversionError: If the module cannot be converted, or the comparison fails; the message
@@ -55,8 +56,10 @@ def from_torch(module: Any, inputs: Any) -> tuple[Net, dict[str, jax.Array]]:
     check_deterministic(exported)
     interpreter = Interpreter(exported)
     check(module, call, interpreter)
+    used = set(exported.params.values())
     trained = dict(module.named_parameters())
     buffers = frozenset(name for name in entries(module) if name not in trained)
+    params = {name: x for name, x in params.items() if name in used or name not in buffers}
 
     def apply(params: Mapping[str, Any], inputs: Any) -> Any:
         return interpreter(params, call.leaves(inputs))

@@ -19,6 +19,11 @@ from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy
 
 # At least three examples: sizes 0 and 1 are special to the exporter, and the check takes two.
 FEWEST = 3
+# What a mask may go through before it is compared.
+MOVES = (
+    *("alias", "clone", "contiguous", "detach", "expand", "permute", "reshape", "select", "slice"),
+    *("squeeze", "to", "transpose", "unsqueeze", "view", "_to_copy"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +199,7 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
     signature = program.graph_signature
     kinds = pytorch().export.graph_signature.InputKind
     owner = owners(module)
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     params, constants, inputs = {}, {}, {}
     order = iter(call.order())
     for spec in signature.input_specs:
@@ -208,11 +214,12 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
             raise ConversionError(
                 f"the module holds {spec.target!r}, which is no tensor: keep it out of forward"
             )
-        if spec.target in owner and is_float(numpy_dtype(tensor.dtype, repr(spec.target))):
+        real = is_float(numpy_dtype(tensor.dtype, repr(spec.target)))
+        mask = spec.kind == kinds.BUFFER and _only_compared(nodes[name])
+        if spec.target in owner and real and not mask:
             params[name] = owner[spec.target]
             continue
         constants[name] = to_numpy(tensor, repr(spec.target))
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     sizes = {number: nodes[name].meta["val"].shape for name, number in inputs.items()}
     free = {n: str(s[0]) for n, s in sizes.items() if s and not isinstance(s[0], int)}
     (output,) = (node for node in program.graph.nodes if node.op == "output")
@@ -249,6 +256,16 @@ def plain_paths() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _only_compared(node: Any) -> bool:
+    """Whether a value is a mask: nothing but the outcome of comparisons is used of it."""
+    for user in node.users:
+        name = node_name(user).split(".")[1]
+        boolean = getattr(user.meta.get("val"), "dtype", None) == pytorch().bool
+        if not boolean and not (name in MOVES and _only_compared(user)):
+            return False
+    return bool(node.users)
 
 
 def _line(error: BaseException, limit: int = 160) -> str:

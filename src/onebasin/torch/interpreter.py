@@ -15,11 +15,14 @@ from onebasin.torch import ops
 from onebasin.torch.errors import ConversionError
 from onebasin.torch.export import Exported, inner, node_name, unknown
 from onebasin.torch.names import symbolic
+from onebasin.torch.ops.shape import whole
 from onebasin.torch.table import Rule, rule_for
 from onebasin.torch.tensors import canonical, is_float, numpy_dtype, pytorch
 
 __all__ = ["Interpreter", "ops"]
 
+# The operators that take values which are still in parts.
+_PATIENT = ("aten.select.int", "_operator.getitem")
 # What arrays have not.
 _IGNORED = ("device", "layout", "pin_memory", "memory_format")
 
@@ -87,7 +90,7 @@ class Interpreter:
             elif node.name in found.inputs:
                 values[node] = self._input(leaves, found.inputs[node.name], working)
         self._run(self.steps, values, working)
-        returned = [values.get(x, x) if _is_node(x) else x for x in found.outputs]
+        returned = [whole(values[x]) if _is_node(x) else x for x in found.outputs]
         return _plain(_pytree.tree_unflatten(returned, found.structure))
 
     def _input(self, leaves: list[Any], number: int, working: np.dtype) -> Any:
@@ -114,14 +117,16 @@ class Interpreter:
 
         def read(argument: Any) -> Any:
             if _is_node(argument):
-                return values[argument]
+                return values[argument] if patient else whole(values[argument])
             if isinstance(argument, list | tuple):
                 return [read(x) for x in argument]
             if isinstance(argument, torch.dtype):
                 return self._dtype(numpy_dtype(argument, "a result"), working)
             return argument
 
+        patient = False
         for step in steps:
+            patient = step.name in _PATIENT
             args = [read(x) for x in step.args]
             kwargs = {name: read(x) for name, x in step.kwargs.items()}
             if step.plain:
@@ -147,7 +152,7 @@ class Interpreter:
         values = dict(zip(nodes, operands, strict=True))
         self._run(_steps(graph), values, working)
         (output,) = (node for node in graph.graph.nodes if node.op == "output")
-        results = [values[x] if _is_node(x) else x for x in output.args[0]]
+        results = [whole(values[x]) if _is_node(x) else x for x in output.args[0]]
         return results if enabled else [lax.stop_gradient(x) for x in results]
 
     def _as_torch_has_it(self, result: Any, dtypes: Any, working: np.dtype) -> Any:

@@ -122,11 +122,8 @@ def check_fits(params: Mapping[str, Any], module: Any) -> None:
     """Refuses parameters that are not those of a module, naming the first that differs."""
     targets = entries(module)
     owner = owners(module)
-    expected = [
-        name
-        for name, x in targets.items()
-        if owner[name] == name and (x.is_floating_point() or name in params)
-    ]
+    # Buffers that are only compared with something are not among the parameters.
+    expected = [name for name, _ in module.named_parameters() if owner.get(name) == name]
     for name in [*expected, *params]:
         if name not in params:
             raise ConversionError(

@@ -114,4 +114,9 @@ def convolution(
 
 
 def _with_bias(y: Any, bias: Any, axes: int) -> Any:
-    return y if bias is None else y + bias.reshape(1, -1, *[1] * axes)
+    return y if bias is None else y + by_channel(bias, axes + 2)
+
+
+def by_channel(vector: Any, ndim: int) -> Any:
+    """A vector along the second axis of arrays of some rank."""
+    return lax.expand_dims(vector, (0, *range(2, ndim)))

@@ -45,7 +45,7 @@ def embedding_bag(
         raise NotImplementedError("embedding_bag has a rule without padding_idx only")
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
-    bag = jnp.searchsorted(starts, jnp.arange(indices.shape[0]), side="right") - 1
+    bag = jnp.sum(jnp.arange(indices.shape[0])[:, None] >= starts, axis=1) - 1
     rows = jnp.take(weight, indices, axis=0, mode="clip")
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.torch.ops.convolution import by_channel
 from onebasin.torch.table import Family
 
 norms = Family("normalisation")
@@ -24,16 +25,15 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = False,
 ) -> Any:
-    shape = (1, -1, *[1] * (x.ndim - 2))
     if training:
         axes = (0, *range(2, x.ndim))
         running_mean = jnp.mean(x, axis=axes)
-        running_var = jnp.mean(jnp.square(x - running_mean.reshape(shape)), axis=axes)
+        running_var = jnp.mean(jnp.square(x - by_channel(running_mean, x.ndim)), axis=axes)
     factor = lax.rsqrt(running_var + eps)
     if weight is not None:
         factor = factor * weight
-    y = (x - running_mean.reshape(shape)) * factor.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+    y = (x - by_channel(running_mean, x.ndim)) * by_channel(factor, x.ndim)
+    return y if bias is None else y + by_channel(bias, x.ndim)
 
 
 @norms("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
@@ -122,6 +122,5 @@ def _standardised(x: Any, axes: Any, eps: float) -> Any:
 
 
 def _scaled_by_channel(y: Any, weight: Any, bias: Any) -> Any:
-    shape = (1, -1, *[1] * (y.ndim - 2))
-    y = y if weight is None else y * weight.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+    y = y if weight is None else y * by_channel(weight, y.ndim)
+    return y if bias is None else y + by_channel(bias, y.ndim)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.torch.ops.shape import Stacked
 from onebasin.torch.table import Family
 
 recurrent = Family("recurrent")
@@ -100,7 +101,7 @@ def _layer_rule(cell: Cell) -> Any:
     ) -> tuple[Any, Any]:
         options = has_biases, num_layers, bidirectional, batch_first
         outputs, ends = _layers(cell, x, start, params, *options)
-        return outputs, jnp.stack(ends)
+        return outputs, Stacked(ends)
 
     return rule
 
@@ -119,7 +120,7 @@ def lstm(
 ) -> tuple[Any, Any, Any]:
     options = has_biases, num_layers, bidirectional, batch_first
     outputs, ends = _layers(_lstm, x, tuple(start), params, *options)
-    return outputs, jnp.stack([h for h, _ in ends]), jnp.stack([c for _, c in ends])
+    return outputs, Stacked([h for h, _ in ends]), Stacked([c for _, c in ends])
 
 
 def _cell_rule(cell: Any) -> Any:

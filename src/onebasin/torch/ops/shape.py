@@ -141,8 +141,34 @@ def squeeze(x: Any, dim: Any = None) -> Any:
     return jnp.squeeze(x, tuple(a % x.ndim for a in axes if x.shape[a] == 1))
 
 
+class Stacked:
+    """Arrays that count as one, stacked along a first axis.
+
+    Layers whose last states are stacked, and picked again one by one, are not alike for that:
+    as long as nobody looks at the whole, it is not made.
+
+    Args:
+        parts: The arrays, all of one shape.
+    """
+
+    def __init__(self, parts: list[Any]):
+        self.parts = parts
+
+    def whole(self) -> Any:
+        return jnp.stack(self.parts)
+
+
+def whole(value: Any) -> Any:
+    """An array, where it may still be in parts."""
+    return value.whole() if isinstance(value, Stacked) else value
+
+
 @shape("select")
 def select(x: Any, dim: int, index: Any) -> Any:
+    if isinstance(x, Stacked):
+        if dim == 0 and isinstance(index, int):
+            return x.parts[index]
+        x = x.whole()
     if isinstance(index, int):
         return lax.index_in_dim(x, index, axis=dim, keepdims=False)
     return jnp.take(x, index, axis=dim)
