@@ -15,7 +15,9 @@ from onebasin.torch import ops
 from onebasin.torch.errors import ConversionError
 from onebasin.torch.export import Exported, inner, node_name, unknown
 from onebasin.torch.names import symbolic
-from onebasin.torch.ops.shape import whole
+from onebasin.torch.ops import layout
+from onebasin.torch.ops.layout import ChannelsLast, whole
+from onebasin.torch.ops.shape import Stacked
 from onebasin.torch.table import Rule, rule_for
 from onebasin.torch.tensors import canonical, is_float, numpy_dtype, pytorch
 
@@ -117,7 +119,8 @@ class Interpreter:
 
         def read(argument: Any) -> Any:
             if _is_node(argument):
-                return values[argument] if patient else whole(values[argument])
+                value = values[argument]
+                return whole(value) if isinstance(value, Stacked) and not patient else value
             if isinstance(argument, list | tuple):
                 return [read(x) for x in argument]
             if isinstance(argument, torch.dtype):
@@ -134,10 +137,10 @@ class Interpreter:
                 continue
             graph = inner(step.node)
             if graph is not None:
-                values[step.node] = self._inner(graph, args, working)
+                values[step.node] = self._inner(graph, [whole(x) for x in args], working)
                 continue
             try:
-                result = step.rule(*args, **kwargs)
+                result = layout.apply(step.name, step.rule, args, kwargs)
             except Exception as error:
                 first = (str(error).strip().splitlines() or [""])[0]
                 raise ConversionError(
@@ -161,6 +164,8 @@ class Interpreter:
             return [
                 self._as_torch_has_it(x, d, working) for x, d in zip(result, dtypes, strict=False)
             ]
+        if isinstance(result, ChannelsLast):
+            return ChannelsLast(self._as_torch_has_it(result.array, dtypes, working))
         if dtypes is None or (not hasattr(result, "dtype") and not np.isscalar(result)):
             return result
         wanted = self._dtype(dtypes, working)

@@ -11,6 +11,7 @@ from jax import lax
 from jax.scipy import special
 
 from onebasin.torch.ops.elementwise import scaled
+from onebasin.torch.ops.layout import ChannelsLast, shortcut
 from onebasin.torch.table import Family
 
 activation = Family("activation")
@@ -120,3 +121,13 @@ def threshold(x: Any, threshold: float, value: float) -> Any:
 def glu(x: Any, dim: int = -1) -> Any:
     first, gate = jnp.split(x, 2, axis=dim)
     return first * jax.nn.sigmoid(gate)
+
+
+@shortcut(glu)
+def _glu_short(x: Any, dim: int = -1) -> Any:
+    return ChannelsLast(glu(x.array, x.axis(dim)))
+
+
+@shortcut(prelu)
+def _prelu_short(x: Any, weight: Any) -> Any:
+    return ChannelsLast(jnp.where(x.array > 0, x.array, x.array * weight))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from onebasin.torch.ops.layout import shortcut
 from onebasin.torch.table import Family
 
 casting = Family("casting")
@@ -14,6 +15,14 @@ casting = Family("casting")
 
 def _same(x: Any, *_: Any, **__: Any) -> Any:
     return x
+
+
+def _size(x: Any, dim: int) -> int:
+    return x.shape[dim]
+
+
+shortcut(_same)(_same)
+shortcut(_size)(_size)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -31,7 +40,7 @@ casting.rows(
         "feature_alpha_dropout": _same,
         "feature_dropout": _same,
         "native_dropout": lambda x, *_: (x, np.ones(x.shape, bool)),
-        "sym_size.int": lambda x, dim: x.shape[dim],
+        "sym_size.int": _size,
         "sym_size": lambda x: list(x.shape),
         "sym_numel": lambda x: x.size,
         "size": lambda x, dim=None: list(x.shape) if dim is None else x.shape[dim],

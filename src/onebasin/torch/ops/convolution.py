@@ -7,9 +7,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.torch.ops.layout import ChannelsLast, channels_last, shortcut
 from onebasin.torch.table import Family
 
 convolution_family = Family("convolution")
+_ORDERS = {
+    1: ("NWC", "OIW", "NWC"),
+    2: ("NHWC", "OIHW", "NHWC"),
+    3: ("NDHWC", "OIDHW", "NDHWC"),
+}
 
 
 def per_axis(value: Any, axes: int) -> tuple[int, ...]:
@@ -38,14 +44,15 @@ def conv(
     else:
         pads = [(p, p) for p in per_axis(padding, axes)]
     y = lax.conv_general_dilated(
-        x[None] if single else x,
+        channels_last(x[None] if single else x),
         weight,
         stride,
         pads,
         rhs_dilation=dilation,
         feature_group_count=groups,
+        dimension_numbers=_ORDERS[axes],
     )
-    return _with_bias(y, bias, axes)[0] if single else _with_bias(y, bias, axes)
+    return _result(y, bias, single)
 
 
 def conv_transpose(
@@ -76,15 +83,16 @@ def conv_transpose(
         kernel = weight.reshape(groups, ins // groups, outs, *size)
         kernel = jnp.swapaxes(kernel, 1, 2).reshape(groups * outs, ins // groups, *size)
     y = lax.conv_general_dilated(
-        x[None] if single else x,
+        channels_last(x[None] if single else x),
         jnp.flip(kernel, range(2, weight.ndim)),
         (1,) * axes,
         pads,
         lhs_dilation=stride,
         rhs_dilation=dilation,
         feature_group_count=groups,
+        dimension_numbers=_ORDERS[axes],
     )
-    return _with_bias(y, bias, axes)[0] if single else _with_bias(y, bias, axes)
+    return _result(y, bias, single)
 
 
 convolution_family.rows(
@@ -113,8 +121,14 @@ def convolution(
     return conv(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _with_bias(y: Any, bias: Any, axes: int) -> Any:
-    return y if bias is None else y + by_channel(bias, axes + 2)
+def _result(y: Any, bias: Any, single: bool) -> Any:
+    image = ChannelsLast(y if bias is None else y + bias)
+    return image.whole()[0] if single else image
+
+
+shortcut(conv)(conv)
+shortcut(conv_transpose)(conv_transpose)
+shortcut(convolution)(convolution)
 
 
 def by_channel(vector: Any, ndim: int) -> Any:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from onebasin.torch.ops.convolution import by_channel
+from onebasin.torch.ops.layout import ChannelsLast, shortcut
 from onebasin.torch.table import Family
 
 norms = Family("normalisation")
@@ -36,12 +37,35 @@ def batch_norm(
     return y if bias is None else y + by_channel(bias, x.ndim)
 
 
+@shortcut(batch_norm)
+def _batch_norm_short(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    _: float,
+    eps: float,
+    *__: Any,
+) -> Any:
+    if training:
+        return NotImplemented
+    factor = lax.rsqrt(var + eps)
+    y = (x.array - mean) * (factor if weight is None else factor * weight)
+    return ChannelsLast(y if bias is None else y + bias)
+
+
 @norms("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
 def native_batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
-    none = jnp.zeros(0, x.dtype)
-    return batch_norm(x, weight, bias, mean, var, False, momentum, eps), none, none, none
+    normed = _batch_norm_short if isinstance(x, ChannelsLast) else batch_norm
+    none = jnp.zeros(0, mean.dtype)
+    return normed(x, weight, bias, mean, var, False, momentum, eps), none, none, none
+
+
+shortcut(native_batch_norm)(native_batch_norm)
 
 
 @norms("layer_norm")

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from onebasin.torch.ops.convolution import per_axis
+from onebasin.torch.ops.layout import ChannelsLast, shortcut
 from onebasin.torch.table import Family
 
 pooling = Family("pooling")
@@ -49,20 +50,34 @@ def max_pool(
     *,
     axes: int,
 ) -> Any:
-    lead = x.ndim - axes
     kernel, stride, pads, dilation = _windows(
-        x.shape[lead:], kernel_size, stride, padding, dilation, ceil_mode
+        x.shape[-axes:], kernel_size, stride, padding, dilation, ceil_mode
     )
-    ones = (1,) * lead
-    return lax.reduce_window(
-        x,
-        _lowest(x.dtype),
-        lax.max,
-        (*ones, *kernel),
-        (*ones, *stride),
-        [(0, 0)] * lead + pads,
-        window_dilation=(*ones, *dilation),
+    low = _lowest(getattr(x, "array", x).dtype)
+    return _reduced(x, low, lax.max, kernel, stride, pads, dilation)
+
+
+def _reduced(
+    x: Any, start: Any, operation: Any, kernel: Any, stride: Any, pads: Any, dilation: Any
+) -> Any:
+    """A reduction over windows, in whichever order the axes lie."""
+    last = isinstance(x, ChannelsLast)
+    array = x.array if last else x
+    before = 1 if last else array.ndim - len(kernel)
+
+    def everywhere(values: Any, other: Any) -> tuple[Any, ...]:
+        return (*[other] * before, *values, *[other] * (array.ndim - before - len(kernel)))
+
+    found = lax.reduce_window(
+        array,
+        start,
+        operation,
+        everywhere(kernel, 1),
+        everywhere(stride, 1),
+        everywhere(pads, (0, 0)),
+        window_dilation=everywhere(dilation, 1),
     )
+    return ChannelsLast(found) if last else found
 
 
 def max_pool_with_indices(
@@ -110,32 +125,30 @@ def avg_pool(
     *,
     axes: int,
 ) -> Any:
-    lead = x.ndim - axes
-    sizes = x.shape[lead:]
+    sizes = x.shape[-axes:]
     kernel, stride, pads, _ = _windows(sizes, kernel_size, stride, padding, 1, ceil_mode)
-    ones = (1,) * lead
-    total = lax.reduce_window(
-        x,
-        np.zeros((), x.dtype),
-        lax.add,
-        (*ones, *kernel),
-        (*ones, *stride),
-        [(0, 0)] * lead + pads,
-    )
+    dtype = getattr(x, "array", x).dtype
+    total = _reduced(x, np.zeros((), dtype), lax.add, kernel, stride, pads, (1,) * axes)
     if divisor_override is not None:
-        return total / divisor_override
+        return _divided(total, divisor_override)
     plain = per_axis(padding, axes)
     margin = plain if count_include_pad else (0,) * axes
     counts = np.ones((1,) * axes)
     for axis, (n, k, s, (low, _), m) in enumerate(
         zip(sizes, kernel, stride, pads, margin, strict=True)
     ):
-        start = np.arange(total.shape[lead + axis]) * s - low
+        start = np.arange(total.shape[axis - axes]) * s - low
         count = np.minimum(start + k, n + m) - np.maximum(start, -m)
         counts = counts * count.reshape([-1 if a == axis else 1 for a in range(axes)])
     if (counts == counts.flat[0]).all():
-        return total / float(counts.flat[0])
-    return total / jnp.asarray(counts, x.dtype)
+        return _divided(total, float(counts.flat[0]))
+    return _divided(total, jnp.asarray(counts, dtype))
+
+
+def _divided(total: Any, counts: Any) -> Any:
+    if not isinstance(total, ChannelsLast):
+        return total / counts
+    return ChannelsLast(total.array / (counts[..., None] if np.ndim(counts) else counts))
 
 
 def adaptive(x: Any, output_size: Any, reduce: Any, *, axes: int) -> Any:
@@ -144,6 +157,10 @@ def adaptive(x: Any, output_size: Any, reduce: Any, *, axes: int) -> Any:
     sizes = x.shape[lead:]
     wanted = per_axis(output_size, axes)
     wanted = tuple(n if w is None else w for n, w in zip(sizes, wanted, strict=True))
+    if isinstance(x, ChannelsLast):
+        if any(w != 1 for w in wanted):
+            return NotImplemented
+        return ChannelsLast(reduce(x.array, axis=tuple(range(1, 1 + axes)), keepdims=True))
     if all(w == 1 for w in wanted):
         return reduce(x, axis=tuple(range(lead, x.ndim)), keepdims=True)
     if all(n % w == 0 for n, w in zip(sizes, wanted, strict=True)):
@@ -189,18 +206,21 @@ def _lowest(dtype: Any) -> Any:
     return np.array(jnp.iinfo(dtype).min, dtype)
 
 
-def _rule(function: Any, axes: int) -> Any:
-    return lambda *args, **kwargs: function(*args, axes=axes, **kwargs)
+def _rule(function: Any, axes: int, short: bool = False) -> Any:
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, axes=axes, **kwargs)
+
+    return shortcut(rule)(rule) if short else rule
 
 
 for _axes in (1, 2, 3):
     pooling.rows(
         {
-            f"max_pool{_axes}d": _rule(max_pool, _axes),
+            f"max_pool{_axes}d": _rule(max_pool, _axes, short=True),
             f"max_pool{_axes}d_with_indices": _rule(max_pool_with_indices, _axes),
-            f"avg_pool{_axes}d": _rule(avg_pool, _axes),
-            f"adaptive_avg_pool{_axes}d": _rule(_adaptive_mean, _axes),
-            f"_adaptive_avg_pool{_axes}d": _rule(_adaptive_mean, _axes),
+            f"avg_pool{_axes}d": _rule(avg_pool, _axes, short=True),
+            f"adaptive_avg_pool{_axes}d": _rule(_adaptive_mean, _axes, short=True),
+            f"_adaptive_avg_pool{_axes}d": _rule(_adaptive_mean, _axes, short=True),
             f"adaptive_max_pool{_axes}d": _rule(_adaptive_max, _axes),
         }
     )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from onebasin.torch.ops.layout import ChannelsLast, shortcut
 from onebasin.torch.table import Family
 
 reductions = Family("reduction")
@@ -23,12 +24,22 @@ def _axes(dim: Axes) -> int | tuple[int, ...] | None:
 
 
 def _plain(function: Any) -> Any:
+    def short(x: Any, dim: Axes = None, keepdim: bool = False, **_: Any) -> Any:
+        """Over all of space, or with the axes kept."""
+        dims = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
+        axes = tuple(x.axis(axis) for axis in dims)
+        if keepdim:
+            return ChannelsLast(function(x.array, axis=axes, keepdims=True))
+        over_space = set(axes) == set(range(1, x.ndim - 1))
+        return function(x.array, axis=axes) if over_space else NotImplemented
+
     def rule(x: Any, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         x = x if dtype is None else x.astype(dtype)
         if jnp.issubdtype(x.dtype, jnp.bool_) and function in (jnp.sum, jnp.prod):
             x = x.astype(int)
         return function(x, axis=_axes(dim), keepdims=keepdim)
 
+    shortcut(rule)(short)
     return rule
 
 

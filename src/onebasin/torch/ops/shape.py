@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from onebasin.torch.ops.convolution import per_axis
+from onebasin.torch.ops.layout import ChannelsLast, shortcut
 from onebasin.torch.table import Family
 
 shape = Family("shape")
@@ -21,16 +22,10 @@ def _sizes(*sizes: Any) -> tuple[int, ...]:
 
 shape.rows(
     {
-        "alias": lambda x: x,
         "atleast_1d": jnp.atleast_1d,
         "atleast_2d": jnp.atleast_2d,
         "broadcast_to": lambda x, size: jnp.broadcast_to(x, tuple(size)),
         "broadcast_tensors": lambda xs: jnp.broadcast_arrays(*xs),
-        "cat": lambda xs, dim=0: jnp.concatenate(_nonempty(xs), axis=dim),
-        "concat": lambda xs, dim=0: jnp.concatenate(_nonempty(xs), axis=dim),
-        "concatenate": lambda xs, dim=0: jnp.concatenate(_nonempty(xs), axis=dim),
-        "clone": lambda x, **_: x,
-        "contiguous": lambda x, **_: x,
         "expand_as": lambda x, other: jnp.broadcast_to(x, other.shape),
         "flip": lambda x, dims: jnp.flip(x, tuple(dims)),
         "hstack": jnp.hstack,
@@ -42,7 +37,6 @@ shape.rows(
         "movedim": jnp.moveaxis,
         "moveaxis": jnp.moveaxis,
         "numpy_T": lambda x: x.T,
-        "permute": lambda x, dims: jnp.transpose(x, tuple(dims)),
         "ravel": jnp.ravel,
         "reshape": lambda x, *size: x.reshape(_sizes(*size)),
         "reshape_as": lambda x, other: x.reshape(other.shape),
@@ -62,6 +56,21 @@ shape.rows(
         "view_as": lambda x, other: x.reshape(other.shape),
     }
 )
+
+
+@shape("alias", "clone", "contiguous")
+def same(x: Any, **_: Any) -> Any:
+    return x
+
+
+@shape("permute")
+def permute(x: Any, dims: Any) -> Any:
+    return jnp.transpose(x, tuple(dims))
+
+
+@shape("cat", "concat", "concatenate")
+def concatenate(xs: Any, dim: int = 0) -> Any:
+    return jnp.concatenate(_nonempty(xs), axis=dim)
 
 
 def _nonempty(xs: Any) -> list[Any]:
@@ -156,11 +165,6 @@ class Stacked:
 
     def whole(self) -> Any:
         return jnp.stack(self.parts)
-
-
-def whole(value: Any) -> Any:
-    """An array, where it may still be in parts."""
-    return value.whole() if isinstance(value, Stacked) else value
 
 
 @shape("select")
@@ -285,3 +289,26 @@ def as_strided(x: Any, size: Any, stride: Any, storage_offset: int | None = None
     for n, step in zip(size, stride, strict=True):
         index = index[..., None] + np.arange(n) * step
     return x.reshape(-1)[index]
+
+
+@shortcut(same)
+def _same_short(x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+@shortcut(concatenate)
+def _concatenate_short(xs: Any, dim: int = 0) -> Any:
+    if not all(isinstance(x, ChannelsLast) for x in xs):
+        return NotImplemented
+    return ChannelsLast(jnp.concatenate([x.array for x in xs], axis=xs[0].axis(dim)))
+
+
+@shortcut(flatten)
+def _flatten_short(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    single = all(n == 1 for n in x.shape[2:]) and start_dim == 1 and end_dim % x.ndim == x.ndim - 1
+    return x.array.reshape(x.shape[:2]) if single else NotImplemented
+
+
+@shortcut(permute)
+def _permute_short(x: Any, dims: Any) -> Any:
+    return jnp.transpose(x.array, [x.axis(axis) for axis in dims])
