@@ -221,7 +221,7 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
             continue
         constants[name] = to_numpy(tensor, repr(spec.target))
     sizes = {number: nodes[name].meta["val"].shape for name, number in inputs.items()}
-    free = {n: str(s[0]) for n, s in sizes.items() if s and not isinstance(s[0], int)}
+    free = {n: str(s[0]) for n, s in sizes.items() if s and _size(s[0]) is None}
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     returned = [
         value
@@ -234,10 +234,7 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
         params=params,
         constants=constants,
         inputs=inputs,
-        shapes={
-            number: tuple(n if isinstance(n, int) else None for n in shape)
-            for number, shape in sizes.items()
-        },
+        shapes={number: tuple(_size(n) for n in shape) for number, shape in sizes.items()},
         free=frozenset(n for n, symbol in free.items() if symbol == next(iter(free.values()))),
         outputs=returned,
         structure=program.call_spec.out_spec,
@@ -256,6 +253,11 @@ def plain_paths() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _size(size: Any) -> int | None:
+    """A size, or None where any will do; some symbols stand for a number after all."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()
 
 
 def _only_compared(node: Any) -> bool:

@@ -37,8 +37,8 @@ def read_params(module: Any) -> dict[str, jax.Array]:
         if owner[name] != name or not is_float(numpy_dtype(tensor.dtype, repr(name))):
             continue
         array = to_numpy(tensor, repr(name))
-        # A copy: JAX may share memory with NumPy, and NumPy with the module.
-        params[name] = jnp.array(array)
+        # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
+        params[name] = jnp.asarray(array)
         if params[name].dtype != array.dtype:
             raise ConversionError(
                 f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "

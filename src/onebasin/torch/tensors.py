@@ -56,14 +56,16 @@ def numpy_dtype(dtype: Any, what: str) -> np.dtype:
     return NAMES[name]
 
 
-def to_numpy(tensor: Any, what: str = "a tensor") -> np.ndarray:
-    """The entries of a tensor, in memory of their own."""
+def to_numpy(tensor: Any, what: str = "a tensor", *, copy: bool = True) -> np.ndarray:
+    """The entries of a tensor, in memory of their own unless told otherwise."""
     torch = pytorch()
     wanted = numpy_dtype(tensor.dtype, what)
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(wanted).copy()
-    return np.array(tensor.numpy())
+        array = tensor.contiguous().view(torch.int16).numpy().view(wanted)
+    else:
+        array = tensor.numpy()
+    return array.copy() if copy else array
 
 
 def to_tensor(array: Any) -> Any:
