@@ -156,7 +156,7 @@ def test_repair_gives_units_the_statistics_of_the_ends(mlps: Any) -> None:
     def spread(params: Any) -> np.ndarray:
         module = ob.to_torch(params, copy.deepcopy(a))
         with torch.no_grad():
-            return module[:4](TRAIN[0]).std(0, correction=0).numpy()  # type: ignore[index]
+            return module[:4](TRAIN[0]).std(0, correction=0).numpy()
 
     goal = (spread(first) + spread(moved)) / 2
     np.testing.assert_allclose(spread(found.repaired), goal, rtol=1e-3)
@@ -173,5 +173,6 @@ def test_inference_takes_the_converted_network(mlps: Any) -> None:
     assert probs.shape == (2, 100, 10)
     symmetry = ob.discover(net.apply, first, train[0][:2])
     found = ob.compact(symmetry, draws)
+    assert isinstance(found.posterior, ob.Gaussian)
     assert set(found.posterior.mean) == set(first)
     assert set(ob.canonicalize(symmetry, first)) == set(first)

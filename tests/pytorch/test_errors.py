@@ -188,4 +188,4 @@ def test_modules_are_left_as_they_are() -> None:
 
 def test_discovery_says_how_to_convert() -> None:
     with pytest.raises(ob.SymmetryError, match=r"a PyTorch module.*onebasin.from_torch"):
-        ob.discover(nn.Linear(3, 2), {}, X)  # type: ignore[arg-type]
+        ob.discover(nn.Linear(3, 2), {}, X)

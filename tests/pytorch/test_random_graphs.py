@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,7 +53,7 @@ OPERATIONS: dict[str, Operation] = {
     "log softmax": lambda g, x, y: functional.log_softmax(x, -1) * 0.1,
     "layer norm": lambda g, x, y: functional.layer_norm(x, (WIDTH,), g.bias, eps=1e-2),
     "group norm": lambda g, x, y: functional.group_norm(x, 2, g.bias, eps=1e-2),
-    "batch norm": lambda g, x, y: functional.batch_norm(x, g.order / 3, 1 + g.order, g.bias),
+    "batch norm": lambda g, x, y: functional.batch_norm(x, *g.moments(), g.bias),
     "mean": lambda g, x, y: x - x.mean(-1, keepdim=True),
     "spread": lambda g, x, y: x / (1 + y.std(-1, keepdim=True)),
     "sum": lambda g, x, y: x + y.sum(-1, keepdim=True) * 0.1,
@@ -95,6 +95,10 @@ class Graph(nn.Module):
         self.kernel = nn.Parameter(torch.randn(3, 1, 3) * 0.5)
         self.register_buffer("order", torch.tensor([2, 0, 3, 1]))
 
+    def moments(self) -> tuple[Tensor, Tensor]:
+        weight = self.weight.detach()
+        return weight[0], 1 + weight[1].abs()
+
     def forward(self, x: Tensor) -> Tensor:
         values = [functional.linear(x, self.weight, self.bias), x]
         for name, first, second in self.steps:
@@ -112,6 +116,8 @@ STEPS = st.lists(
 )
 
 
+# Each example is an export: making a failing one smaller takes minutes.
+@settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(steps=STEPS, seed=st.integers(0, 10))
 def test_random_graph(steps: list[tuple[str, int, int]], seed: int) -> None:
     torch.manual_seed(seed)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from onebasin.torch.errors import ConversionError
-from onebasin.torch.export import plain_paths
+from onebasin.torch.export import line_of, plain_paths
 from onebasin.torch.interpreter import Interpreter
 from onebasin.torch.modules import Call
 from onebasin.torch.state import owners
@@ -45,14 +45,16 @@ def check(module: Any, call: Call, interpreter: Interpreter, seed: int = 0) -> f
         ConversionError: If it is beyond the tolerance.
     """
     own = str(interpreter.exported.dtype).removeprefix("torch.")
-    found = "all there is: it does not run twice"
+    found, failure = "", None
     large = sum(x.numel() for x in module.parameters()) > LARGE
     # In doubles first, but for modules that are so large that one would have to wait.
     precisions = dict.fromkeys((own,) if large else ("float64", own))
     options = itertools.product(precisions, _options(call, interpreter, seed, large))
     for precision, cases in options:
-        params, expected = _reference(module, call, cases, precision, seed)
-        if expected is None:
+        try:
+            params, expected = _reference(module, call, cases, precision, seed)
+        except Exception as error:
+            failure = failure or error
             continue
         run = _compiled(interpreter, params, cases[0], precision)
         difference = max(
@@ -63,6 +65,11 @@ def check(module: Any, call: Call, interpreter: Interpreter, seed: int = 0) -> f
         found = f"{difference:.1e} of the largest output in {precision}"
         if not _names_type(interpreter):
             break
+    if not found:
+        raise ConversionError(
+            f"the module raised {line_of(failure)} when it was run for comparison: check that it "
+            "runs on the example inputs"
+        ) from failure
     raise ConversionError(
         f"the converted function differs from the module by {found}: mend the rules that were "
         "given with onebasin.torch.register, if any, or report the module"
@@ -71,16 +78,11 @@ def check(module: Any, call: Call, interpreter: Interpreter, seed: int = 0) -> f
 
 def _reference(
     module: Any, call: Call, cases: list[list[Any]], precision: str, seed: int
-) -> tuple[dict[str, Any], list[list[np.ndarray]] | None]:
-    """Parameters near the module's and its outputs there; none if it does not run like that."""
-    params: dict[str, Any] = {}
-    expected = None
+) -> tuple[dict[str, Any], list[list[np.ndarray]]]:
+    """Parameters near the module's, at which it is finite if it can be, and its outputs there."""
     for noise in (0.1, 0.0):
         params = _params(module, precision, noise, seed)
-        try:
-            expected = [_torch(module, call, params, leaves, precision) for leaves in cases]
-        except Exception:
-            return params, None
+        expected = [_torch(module, call, params, leaves, precision) for leaves in cases]
         if all(np.isfinite(x).all() for x in expected[0]):
             break
     return params, expected

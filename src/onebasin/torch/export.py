@@ -106,7 +106,7 @@ def _static(module: Any, args: Any, kwargs: Any) -> Any:
     except Exception as error:
         _run(module, args, kwargs)
         raise ConversionError(
-            f"torch.export cannot trace the module ({_line(error)}): its control flow may not "
+            f"torch.export cannot trace the module ({line_of(error)}): its control flow may not "
             "depend on the values of tensors; use torch.where, or move that part out of forward"
         ) from error
 
@@ -117,7 +117,8 @@ def _run(module: Any, args: Any, kwargs: Any) -> None:
         module(*args, **kwargs)
     except Exception as error:
         raise ConversionError(
-            f"the module raised {_line(error)} on the example inputs: check their shapes and types"
+            f"the module raised {line_of(error)} on the example inputs: check their shapes and "
+            "types"
         ) from error
 
 
@@ -270,7 +271,8 @@ def _only_compared(node: Any) -> bool:
     return bool(node.users)
 
 
-def _line(error: BaseException, limit: int = 160) -> str:
+def line_of(error: BaseException | None, limit: int = 160) -> str:
+    """An exception by its type and the first line of its message."""
     lines = str(error).strip().splitlines() or [""]
     first = lines[0].rstrip(".: ")
     first = first if len(first) <= limit else first[: limit - 3] + "..."
