@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import onebasin as ob
-from onebasin import _demo, cli
+from onebasin import _picture, cli
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = f"{ROOT / 'examples' / 'own_model.py'}:factory"
@@ -38,7 +38,7 @@ def test_version() -> None:
     assert result.stdout == f"onebasin {version('onebasin')}\n"
 
 
-@pytest.mark.parametrize("command", ["symmetries", "demo"])
+@pytest.mark.parametrize("command", ["symmetries", "demo", "study"])
 def test_help_has_an_example(command: str) -> None:
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -102,24 +102,15 @@ def test_demo_refuses_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert "name a folder that you may write to" in result.stderr
 
 
-@pytest.mark.slow
-def test_demo_proves_the_zoo(tmp_path: Path) -> None:
-    result = invoke("demo", "--out", str(tmp_path / "demo"))
-    assert result.exit_code == 0, result.stderr
-    for name in ("mlp", "optunet", "cnn", "resnet20", "resnet18"):
-        assert name in result.stdout
-    assert (tmp_path / "demo" / "one_basin.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_the_picture_shows_every_copy() -> None:
     params = {
         "incoming": jnp.asarray([[2.5, 0.7]], jnp.float32),
         "outgoing": jnp.asarray([[1.5], [-1.2]], jnp.float32),
     }
     inputs = jnp.linspace(-1, 1, 5)[:, None]
-    symmetry = ob.discover(_demo._tiny_apply, params, inputs)
+    symmetry = ob.discover(_picture._tiny_apply, params, inputs)
     assert symmetry.log_copies() == pytest.approx(math.log(8))
-    copies = _demo._all_copies(params, inputs)
+    copies = _picture._all_copies(params, inputs)
     assert len(copies) == 8
-    outputs = jnp.stack([_demo._tiny_apply(copy, inputs) for copy in copies])
+    outputs = jnp.stack([_picture._tiny_apply(copy, inputs) for copy in copies])
     assert jnp.allclose(outputs, outputs[0], atol=1e-6)

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from onebasin import data as data
     from onebasin import infer as infer
     from onebasin import nets as nets
+    from onebasin import report as report
     from onebasin import store as store
+    from onebasin import studies as studies
     from onebasin import torch as torch
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "store", "torch")
+_ROOMS = ("data", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -183,6 +185,7 @@ __all__ = [
     "reset_batch_norm",
     "rhat",
     "store",
+    "studies",
     "to_torch",
     "torch",
     "transpositions",

@@ -1,223 +1,84 @@
-"""The demo: the groups of the built-in networks, proved, and a picture of what a group is."""
+"""The demo: the compact posterior of a network on digits, from HMC to the report."""
 
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import onebasin
+from onebasin import _picture, report, studies
+from onebasin.studies.compact.study import setting
+from onebasin.symmetry import check_symmetry
 
 # Without this, Rich wraps and colours what is meant as it is.
 PLAIN: Any = {"markup": False, "highlight": False, "soft_wrap": True}
+GAUSSIAN = "one Gaussian, distilled"
 
 
-class Proved(NamedTuple):
-    """A network's group, and how far random elements of it moved the outputs."""
-
-    name: str
-    num_params: int
-    symmetry: onebasin.Symmetry
-    deviation: float
-    seconds: float
-
-
-def run(out: Path, seed: int, console: Console) -> None:
-    """Print and prove the groups of the zoo, and save `one_basin.png` into the folder `out`."""
-    zoo = _zoo()
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
-    proved = []
-    with bar:
-        task = bar.add_task("", total=len(zoo) + 1)
-        for name, (make, shape) in zoo.items():
-            bar.update(task, description=f"Reading the symmetries of {name}")
-            proved.append(_prove(name, make(), jax.ShapeDtypeStruct(shape, jnp.float32), seed))
-            console.print(f"[bold]{name}[/bold]")
-            console.print(str(proved[-1].symmetry), "", sep="\n", **PLAIN)
-            bar.advance(task)
-        bar.update(task, description="Drawing")
-        picture = draw(out / "one_basin.png")
-    console.print(_summary(proved))
-    console.print(f"Picture: {picture}", **PLAIN)
-
-
-def _zoo() -> dict[str, tuple[Callable[[], onebasin.Net], tuple[int, ...]]]:
-    from onebasin import nets
-
-    # The group is the same for any image size; small ones are proved sooner.
-    return {
-        "mlp": (nets.mlp, (1, 784)),
-        "optunet": (nets.optunet, (1, 28, 28, 1)),
-        "cnn": (nets.cnn, (1, 28, 28, 1)),
-        "resnet20": (nets.resnet20, (1, 16, 16, 3)),
-        "resnet18": (nets.resnet18, (1, 16, 16, 3)),
-    }
-
-
-def _prove(name: str, net: onebasin.Net, inputs: jax.ShapeDtypeStruct, seed: int) -> Proved:
-    params = jax.jit(net.init)(jax.random.key(seed), jnp.zeros(inputs.shape, inputs.dtype))
-    start = time.perf_counter()
-    symmetry = onebasin.discover(net.apply, params, inputs)
-    # A second proof, on other random elements; discover has shown that it would notice an error.
-    deviation = onebasin.check_symmetry(
-        symmetry, net.apply, params, inputs, seed=seed + 1, power=False
-    )
-    seconds = time.perf_counter() - start
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return Proved(name, num_params, symmetry, deviation, seconds)
-
-
-def _summary(proved: list[Proved]) -> Table:
-    table = Table(
-        title="What was proved",
-        caption="copies: permuted and sign-flipped twins of one network; scalings: the dimension "
-        "of its rescaled twins; change: of the outputs under random elements, relative to the "
-        "largest output",
-        box=box.SIMPLE,
-    )
-    table.add_column("network")
-    for heading in ("parameters", "factors", "copies", "scalings", "change", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in proved:
-        table.add_row(
-            row.name,
-            f"{row.num_params:,}",
-            str(len(row.symmetry.factors)),
-            _power_of_ten(row.symmetry.log_copies()),
-            f"{row.symmetry.scaling_dimension():,}",
-            f"{row.deviation:.0e}",
-            f"{row.seconds:.1f}",
-        )
-    return table
-
-
-def _power_of_ten(log: float) -> str:
-    decimal = log / math.log(10)
-    return f"{math.exp(log):,.0f}" if decimal < 6 else f"10^{decimal:,.0f}"
-
-
-def _tiny_apply(params: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
-    return jnp.tanh(inputs @ params["incoming"]) @ params["outgoing"]
-
-
-def draw(path: Path) -> Path:
-    r"""Draw every copy of a network with two hidden units, and the one function they compute.
-
-    The network is \(f(x) = v_1 \tanh(w_1 x) + v_2 \tanh(w_2 x)\). Its outgoing weights \(v\) are
-    fitted exactly for each \((w_1, w_2)\), so that the loss is a landscape over a plane.
+def run(out: Path, seed: int, console: Console, say: Callable[[str], None]) -> None:
+    """Run the study of the compact posterior at its smallest size, and say what it found.
 
     Args:
-        path: the PNG file to write.
-
-    Returns:
-        The same path.
+        out: The folder of the run; what is done there already is kept.
+        seed: Seed of all random numbers.
+        console: Where results are printed.
+        say: Called with a sentence at each stage.
     """
-    inputs = np.linspace(-2.0, 2.0, 41)
-    rng = np.random.default_rng(0)
-    targets = 1.5 * np.tanh(2.6 * inputs) - 1.2 * np.tanh(0.7 * inputs)
-    targets = targets + 0.03 * rng.standard_normal(inputs.shape)
-
-    axis = np.linspace(-4.0, 4.0, 161)
-    loss, outgoing = _profile(axis, inputs, targets)
-    row, column = np.unravel_index(np.argmin(loss), loss.shape)
-    params = {
-        "incoming": jnp.asarray([[axis[column], axis[row]]], jnp.float32),
-        "outgoing": jnp.asarray(outgoing[row, column][:, None], jnp.float32),
-    }
-    copies = _all_copies(params, jnp.asarray(inputs, jnp.float32)[:, None])
-    _paint(path, axis, loss, copies, inputs, targets)
-    return path
-
-
-def _profile(
-    axis: np.ndarray, inputs: np.ndarray, targets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loss at each (w2, w1), and the outgoing weights that attain it."""
-    features = np.tanh(axis[:, None] * inputs)
-    first, second = np.broadcast_arrays(features[None, :, :], features[:, None, :])
-    design = np.stack([first, second], axis=-1)
-    # A ridge, for the lines where the two units are the same or one is silent.
-    gram = np.einsum("...ni,...nj->...ij", design, design) + 1e-3 * np.eye(2)
-    projection = np.einsum("...ni,n->...i", design, targets)
-    outgoing = np.linalg.solve(gram, projection[..., None])[..., 0]
-    residual = np.einsum("...ni,...i->...n", design, outgoing) - targets
-    return np.mean(residual**2, axis=-1), outgoing
-
-
-def _all_copies(params: dict[str, jax.Array], inputs: jax.Array) -> list[dict[str, jax.Array]]:
-    """Act on a network with random elements until every copy has been met."""
-    symmetry = onebasin.discover(_tiny_apply, params, inputs)
-    total = round(math.exp(symmetry.log_copies()))
-    met: dict[tuple[float, ...], dict[str, jax.Array]] = {}
-    for key in jax.random.split(jax.random.key(0), 50 * total):
-        copy = symmetry.act(symmetry.random(key), params)
-        met.setdefault(tuple(np.asarray(copy["incoming"]).ravel().tolist()), copy)
-        if len(met) == total:
-            break
-    return list(met.values())
-
-
-def _paint(
-    path: Path,
-    axis: np.ndarray,
-    loss: np.ndarray,
-    copies: list[dict[str, jax.Array]],
-    inputs: np.ndarray,
-    targets: np.ndarray,
-) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-
-    count = len(copies)
-    levels = np.geomspace(loss.min(), loss.max(), 25)
-    shading = left.contourf(axis, axis, loss, levels=levels, cmap="Greys", norm="log")
-    colorbar = figure.colorbar(shading, ax=left, ticks=[0.001, 0.01, 0.1], format="%g")
-    colorbar.set_label("mean squared error, outgoing weights fitted")
-    edge = axis[-1]
-    sector = "one sector: one copy of every network"
-    left.fill([0, edge, edge], [0, 0, edge], facecolor="C1", alpha=0.15)
-    left.plot([edge, 0, edge], [0, 0, edge], color="C1", lw=2, label=sector)
-    weights = np.stack([np.asarray(copy["incoming"]).ravel() for copy in copies])
-    left.plot(*weights.T, "o", ms=9, mfc="C0", mec="white", label="copies of one network")
-    left.set(
-        title=f"{count} points in weight space, {count} basins of the loss",
-        xlabel="incoming weight of unit 1",
-        ylabel="incoming weight of unit 2",
-        xlim=(-edge, edge),
-        ylim=(-edge, edge),
-        aspect="equal",
+    study = studies.get("compact")
+    config = studies.load_config(study.config, "compact", "demo", overrides={"seed": seed})
+    place = setting(config)
+    symmetry = place.symmetry()
+    change = check_symmetry(symmetry, place.net.apply, place.params(), place.train[0][:2])
+    console.print(str(symmetry), **PLAIN)
+    console.print(
+        f"Verified: random elements change the outputs by {change:.0e} of the largest.", **PLAIN
     )
-    left.legend(loc="lower left", fontsize="small")
+    study.run(config, out, progress=console.is_terminal, say=say)
+    _picture.draw(out / "one_basin.png")
+    page = report.build([out])
+    found = studies.sections(out)
+    agreement = found["agreement"].table("agreement")
+    judged = found["left-out"].table("left-out")
+    for table in (agreement, judged):
+        console.print(rendered(table))
+    console.print(sentence(agreement, judged), **PLAIN)
+    console.print(f"Report: {page}", **PLAIN)
 
-    grid = jnp.linspace(inputs[0], inputs[-1], 200)[:, None]
-    for index, copy in enumerate(copies):
-        right.plot(
-            grid[:, 0],
-            _tiny_apply(copy, grid)[:, 0],
-            color="C0",
-            lw=1 + 6 * (1 - index / count),
-            alpha=0.35,
-            label=f"the outputs of all {count} copies" if index == 0 else None,
-        )
-    right.plot(inputs, targets, ".", color="black", ms=4, label="data")
-    right.set(title="One function", xlabel="input", ylabel="output")
-    right.legend(loc="upper left", fontsize="small")
-    figure.suptitle("A network with two hidden tanh units, and its copies under symmetry")
-    figure.savefig(path, dpi=150)
+
+def sentence(agreement: studies.Table, judged: studies.Table) -> str:
+    """What the removal of symmetry changed, and how that compares with HMC's own floor."""
+
+    def share(row: str) -> str:
+        return f"{100 * agreement.cell(row, 'agreement').value:.1f} %"
+
+    return (
+        f"As drawn, one Gaussian gives HMC's answer on {share('HMC, one Gaussian, unaligned')} of "
+        f"the test inputs; in one basin on {share('HMC, moments')} (moments) and "
+        f"{share('HMC, distilled')} (distilled), while chains of HMC agree with each other on "
+        f"{share('floor: a chain of HMC against the others')}. Judged by chains that were left "
+        f"out, its total variation is {judged.cell(GAUSSIAN, 'ratio').value:.2f} times that of "
+        "the remaining chains of HMC."
+    )
+
+
+def rendered(table: studies.Table) -> Table:
+    """A table of a study for the terminal."""
+    shown = Table(title=table.title, caption=table.text or None, box=box.SIMPLE)
+    shown.add_column("")
+    for column in table.columns:
+        shown.add_column(column.label, justify="right")
+    for row in table.rows:
+        cells = []
+        for column in table.columns:
+            cell = row.cells.get(column.key)
+            if cell is None or cell.value is None:
+                cells.append("")
+                continue
+            text = f"{cell.value:.{column.digits}f}"
+            if cell.low is not None and cell.high is not None:
+                text += f" [{cell.low:.{column.digits}f}, {cell.high:.{column.digits}f}]"
+            cells.append(text)
+        shown.add_row(row.label, *cells, style="bold" if row.emphasis else "")
+    return shown

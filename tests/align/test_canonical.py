@@ -278,9 +278,9 @@ def test_not_finite(bad: float) -> None:
 def test_bad_input() -> None:
     params, symmetry = three_units()
     with pytest.raises(ValueError, match="did you mean 'min-mass'"):
-        canonicalize(symmetry, params, "minmass")  # type: ignore[arg-type]
+        canonicalize(symmetry, params, "minmass")
     with pytest.raises(ValueError, match="no order 'biggest'"):
-        canonicalize(symmetry, params, order="biggest")  # type: ignore[arg-type]
+        canonicalize(symmetry, params, order="biggest")
     with pytest.raises(SymmetryError, match="not of the model"):
         canonicalize(symmetry, {"in": params["in"]})
     with pytest.raises(SymmetryError, match="'out' has shape"):

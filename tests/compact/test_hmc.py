@@ -20,7 +20,9 @@ def total_variation(a: np.ndarray, b: np.ndarray) -> float:
 def measured() -> dict[str, float]:
     """8 chains, 64-64-10, prior variance 0.3; in sample, then judged by a chain left out."""
     data = ob.data.load("digits")
-    (train, labels), (test, _) = ((x.reshape(len(x), -1), y) for x, y in (data.train, data.test))
+    (train, labels), (test, _) = (
+        (x.reshape(len(x), -1), y) for x, y in map(data.part, ("train", "test"))
+    )
     net = ob.nets.mlp(hidden=(64,), outputs=10)
     problem = ob.Problem(net, (train, labels), prior=ob.Normal(0.3**0.5))
     draws = ob.infer.hmc(

@@ -132,6 +132,6 @@ def test_bad_input_is_said(scrambled: Any, call: Any, said: str) -> None:
 
 def test_wrong_types_are_said() -> None:
     with pytest.raises(TypeError, match="expected Draws"):
-        ob.rhat({"w": np.zeros((8, 2))})  # type: ignore[arg-type]
+        ob.rhat({"w": np.zeros((8, 2))})
     with pytest.raises(TypeError, match="cost without symmetry="):
         ob.rhat(draws(), cost="weights")

@@ -100,3 +100,17 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said) as error:
         call(chains(0))
     assert "\n" not in str(error.value)
+
+
+def test_chosen_judges_say_what_they_say_among_all() -> None:
+    probs = np.random.default_rng(3).dirichlet(np.ones(4), (12, 20))
+    mode = np.arange(12) % 3
+    own = probs[:5].mean(axis=0)
+    every = metrics.left_out(probs, mode, {"own": own})
+    some = metrics.left_out(probs, mode, {"own": own}, judges=[2, 0])
+    assert some.modes == (2, 0)
+    for name, row in some.rows.items():
+        np.testing.assert_allclose(row.agreement, every[name].agreement[[2, 0]])
+        np.testing.assert_allclose(row.total_variation, every[name].total_variation[[2, 0]])
+    with pytest.raises(ValueError, match=r"judges \[5\], expected one or more of the chains"):
+        metrics.left_out(probs, mode, judges=[5])

@@ -192,3 +192,17 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
 def test_metrics_compile_without_looking_at_values() -> None:
     every = jax.jit(lambda y, p: (metrics.nll(y, p), metrics.brier(y, p), metrics.entropy(p)))
     assert all(jnp.isfinite(x) for x in every(Y, PROBS))
+
+
+def test_labels_may_be_constants_of_a_compiled_program() -> None:
+    labels = jnp.array([0, 1, 1])
+    inside = jnp.array([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])
+
+    @jax.jit
+    def both(logits):
+        probs = jax.nn.softmax(logits)
+        return metrics.accuracy(labels, probs), metrics.total_variation(inside, probs)
+
+    found, distance = both(jnp.log(inside))
+    assert found == pytest.approx(2 / 3)
+    assert distance == pytest.approx(0, abs=1e-6)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -48,6 +47,6 @@ def small_network(learned_noise: bool = False) -> ob.Problem:
     return ob.Problem(net, (x, y), likelihood="gaussian", noise=noise)
 
 
-def stacked(posterior) -> jax.Array:
+def stacked(posterior) -> np.ndarray:
     """Draws of a problem whose parameters are {"w": vector}, as a matrix."""
     return np.asarray(posterior.params["w"])

@@ -28,7 +28,7 @@ METHODS = {
 @functools.cache
 def digits() -> tuple:
     data = ob.data.load("digits")
-    return tuple((x.reshape(len(x), -1), y) for x, y in (data.train, data.test))
+    return tuple((x.reshape(len(x), -1), y) for x, y in map(data.part, ("train", "test")))
 
 
 # What takes longest is asked for.

@@ -88,7 +88,7 @@ def test_dropping_a_unit_is_cutting_its_values_out():
 def test_attention_heads_and_streams_have_units():
     case = next(case for case in attention.CASES if case.name == "encoder-packed")
     apply, params, x = case.build()
-    units = hidden_units(nets.Net(None, apply), params, x)  # type: ignore[arg-type]
+    units = hidden_units(nets.Net(None, apply), params, x)
     names = {
         name
         for (name, _), unit in zip(named_leaves(params), units.of_leaf, strict=True)
@@ -112,7 +112,8 @@ def test_the_objective_is_the_potential_where_nothing_is_dropped():
         found = objective(problem, params, batch, jax.random.key(2))
         return found, -problem.log_density(params, batch) / 12
 
-    np.testing.assert_allclose(*both(), rtol=1e-5)
+    found, expected = both()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert objective == Masked(units_of(problem), 0.0, 8)
 
 

@@ -77,12 +77,13 @@ def outputs_and_jacobian(problem: Problem, params):
     return outputs(to_vector(params)), jax.jacrev(outputs)(to_vector(params))
 
 
-def exact(problem: Problem, params) -> np.ndarray:
+def exact(problem: Problem, params):
     """The Gauss-Newton matrix from dense Jacobians."""
-    outputs, jacobian = map(np.float64, outputs_and_jacobian(problem, params))
+    outputs, jacobian = (np.asarray(x, np.float64) for x in outputs_and_jacobian(problem, params))
     total = 0.0
     for j, f in zip(jacobian, outputs, strict=True):
         if problem.likelihood == "gaussian":
+            assert problem.noise is not None
             bend = np.eye(len(f)) / problem.noise**2
         else:
             p = np.exp(f) / np.exp(f).sum()

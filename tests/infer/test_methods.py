@@ -1,6 +1,7 @@
 """What holds for every method. A new one adds a row."""
 
 import inspect
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ import onebasin as ob
 
 from .problems import linear_regression, small_network
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "hmc": {"num_chains": 2, "num_samples": 5, "num_warmup": 4, "init": "random"},
     "nuts": {"num_chains": 2, "num_samples": 4, "num_warmup": 3, "init": "random"},
     "mclmc": {

@@ -3,6 +3,8 @@
 A new method adds a row to EXACT (its draws have the posterior's moments) or a test of its own.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ import onebasin as ob
 
 from .problems import linear_regression, stacked
 
-EXACT = {
+EXACT: dict[str, Any] = {
     "hmc": (ob.infer.hmc, {"num_samples": 400}),
     "nuts": (ob.infer.nuts, {"num_samples": 400}),
     "mclmc": (ob.infer.mclmc, {"num_samples": 400}),

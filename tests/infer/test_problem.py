@@ -85,7 +85,7 @@ def test_a_likelihood_of_ones_own() -> None:
     )
     params = {"w": jnp.ones(3)}
     gradients = [jax.grad(p.log_density)(params)["w"] for p in (own, answer.problem)]
-    np.testing.assert_allclose(*gradients, rtol=1e-5)
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5)
 
 
 def test_learned_noise_is_an_unknown_and_comes_back_as_a_statistic() -> None:

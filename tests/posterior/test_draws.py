@@ -110,4 +110,4 @@ def test_moments_of_every_form():
     np.testing.assert_allclose(moments(mixture).mean, [1.0])
     np.testing.assert_allclose(moments(mixture).std ** 2, [2.5 + 4.0], rtol=1e-6)
     with pytest.raises(TypeError, match=r"got a dict, expected Draws, a Gaussian or a Mixture"):
-        moments({"w": jnp.ones(2)})  # type: ignore[arg-type]
+        moments({"w": jnp.ones(2)})

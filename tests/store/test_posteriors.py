@@ -64,7 +64,7 @@ def test_what_is_known_of_the_run_is_kept(tmp_path: Path) -> None:
 def test_what_is_no_posterior_is_said_so(tmp_path: Path) -> None:
     path = tmp_path / "file.safetensors"
     with pytest.raises(StoreError, match="got dict, expected one of Draws, Gaussian, Mixture"):
-        save(path, MEAN)  # type: ignore[arg-type]
+        save(path, MEAN)
     with pytest.raises(StoreError, match=r"file\.safetensors cannot be read"):
         load(path)
     save_params(path, {"w": jnp.ones(2)})

@@ -357,4 +357,4 @@ def test_what_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no run can be written in .*file"):
         Run.create(tmp_path / "file", {})
     with pytest.raises(StoreError, match="got damaged='no'"):
-        Run.open(run.path, damaged="no")  # type: ignore[arg-type]
+        Run.open(run.path, damaged="no")

@@ -237,7 +237,7 @@ def test_uniform_axes_tie_nothing() -> None:
     assert axes.meet([ANY, ANY]) is ANY
     assert axes.meet([]) is ANY
     assert axes.resolve(left) != axes.resolve(right)
-    assert not left[0].pinned  # type: ignore[union-attr]
+    assert not left[0].pinned
 
 
 @pytest.mark.parametrize("order", [1, -1])

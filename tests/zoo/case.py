@@ -70,13 +70,32 @@ def generic(params: Any, seed: int = 1) -> Any:
     return jax.tree_util.tree_map_with_path(fill, params)
 
 
-def linen(module: nn.Module, inputs: Any, seed: int = 0) -> Model:
+def drawn(init: Callable[[Any, Any], Any], inputs: Any) -> Any:
+    """Parameters in general position, of the shapes that `init` makes: nothing is compiled."""
+
+    def fill(path: Any, leaf: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        noise = rng.normal(size=leaf.shape)
+        if "var" in name:
+            values = np.exp(0.4 * noise)
+        elif "scale" in name:
+            values = 1 + 0.5 * noise
+        else:
+            values = noise * (0.5 if noise.ndim < 2 else math.prod(noise.shape[:-1]) ** -0.5)
+        return jnp.asarray(values, leaf.dtype)
+
+    rng = np.random.default_rng(1)
+    shapes = jax.eval_shape(init, jax.random.key(0), inputs)
+    return jax.tree_util.tree_map_with_path(fill, shapes)
+
+
+def linen(module: nn.Module, inputs: Any) -> Model:
     """A Flax module whose parameters are its "params", or all collections if it has more."""
-    variables = module.init(jax.random.key(seed), inputs)
+    variables = drawn(module.init, inputs)
     if set(variables) == {"params"}:
-        params = generic(variables["params"])
+        params = variables["params"]
         return (lambda params, inputs: module.apply({"params": params}, inputs)), params, inputs
-    return (lambda params, inputs: module.apply(params, inputs)), generic(dict(variables)), inputs
+    return (lambda params, inputs: module.apply(params, inputs)), dict(variables), inputs
 
 
 def plain(

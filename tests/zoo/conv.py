@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from onebasin import nets
 
-from .case import Case, Factor, Model, factor, generic, linen, normal
+from .case import Case, Factor, Model, drawn, factor, linen, normal
 
 Array = jax.Array
 
 
 def net(built: nets.Net, *shape: int) -> Model:
     inputs = normal(0, *shape)
-    return built.apply, generic(built.init(jax.random.key(0), inputs)), inputs
+    return built.apply, drawn(built.init, inputs), inputs
 
 
 def pixels(x: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from onebasin import nets
 
-from .case import Case, Model, factor, generic, linen, normal, plain
+from .case import Case, Model, drawn, factor, generic, linen, normal, plain
 
 Array = jax.Array
 Activation = Callable[[Array], Array]
@@ -38,7 +38,7 @@ def layers(*steps: Any) -> Model:
 def net(activation: str, bias: bool) -> Model:
     built = nets.mlp((5, 7), 2, activation, bias)
     inputs = normal(0, 11, 3)
-    return built.apply, generic(built.init(jax.random.key(0), inputs)), inputs
+    return built.apply, drawn(built.init, inputs), inputs
 
 
 class TwoHeads(nn.Module):

@@ -60,7 +60,7 @@ def test_mlp_flattens() -> None:
         (lambda: nets.cnn(activation="swish"), r"activation='swish'.*'silu'"),
         (lambda: nets.cnn(pool="min"), r"pool='min'.*'max', 'average'"),
         (lambda: nets.resnet20(norm="instance"), r"norm='instance'.*'frn', 'layer'.*None"),
-        (lambda: nets.resnet18(activation=None), r"activation=None.*'relu'"),  # type: ignore[arg-type]
+        (lambda: nets.resnet18(activation=None), r"activation=None.*'relu'"),
         (lambda: nets.mlp(hidden=(5, 0)), r"hidden=\(5, 0\).*positive integers"),
         (lambda: nets.optunet(outputs=0), r"outputs=0.*a positive integer"),
         (lambda: shapes(nets.optunet(), 1, 32, 32, 3), r"\(1, 32, 32, 3\).*\(batch, 28, 28, 1\)"),

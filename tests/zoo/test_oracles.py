@@ -11,7 +11,7 @@ import pytest
 from onebasin import nets
 
 from . import CASES, activations, mlp, recurrent, traps
-from .case import THOROUGH, Case, Model, generic, linen, normal, plain
+from .case import THOROUGH, Case, Model, drawn, linen, normal, plain
 from .oracles import scaling_dimension_bound, sign_flips_bruteforce
 
 Array = jax.Array
@@ -97,7 +97,7 @@ def shapes(*names: str) -> dict[str, tuple[int, ...]]:
 def residual(norm: str) -> Model:
     net = nets.resnet((1,), 2, norm, 6, conv_bias=False)
     inputs = normal(0, 1, 4, 5, 1)
-    return net.apply, generic(net.init(jax.random.key(0), inputs)), inputs
+    return net.apply, drawn(net.init, inputs), inputs
 
 
 ATTENTION = ("q", "k", "v", "out")

@@ -8,7 +8,9 @@ import typer
 from onebasin.cli.aligning import align
 from onebasin.cli.barriers import barrier
 from onebasin.cli.datasets import app as data
-from onebasin.cli.groups import demo, symmetries
+from onebasin.cli.groups import symmetries
+from onebasin.cli.reporting import report
+from onebasin.cli.studying import demo, study
 
 app = typer.Typer(
     name="onebasin",
@@ -18,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
-for command in (symmetries, align, barrier, demo):
+for command in (symmetries, align, barrier, study, report, demo):
     app.command()(command)
 app.add_typer(data, name="data")
 

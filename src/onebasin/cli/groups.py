@@ -1,14 +1,12 @@
-"""`onebasin symmetries` and `onebasin demo`: groups, printed and proved."""
+"""`onebasin symmetries`: a group, printed and proved."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import onebasin
 from onebasin._factory import EXPECTED, load_model
-from onebasin.cli.messages import fail, working
+from onebasin.cli.messages import working
 
 
 def symmetries(
@@ -40,28 +38,3 @@ def symmetries(
         return
     typer.echo(str(symmetry))
     typer.echo(f"Verified: random elements change the outputs by {deviation:.0e} of the largest.")
-
-
-def demo(
-    out: Annotated[
-        Path, typer.Option(help="The folder for the picture; made if it is not there.")
-    ] = Path("onebasin-demo"),
-    seed: Annotated[
-        int, typer.Option(min=0, help="For the parameters and the random elements.")
-    ] = 0,
-) -> None:
-    """Find, print and prove the symmetry groups of the built-in networks, and draw one picture.
-
-    Example: `onebasin demo --out onebasin-demo`
-    """
-    from onebasin import _demo
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(
-            f"Got --out {out}, and no folder can be made there ({error.strerror}): "
-            "name a folder that you may write to."
-        )
-    with working("Proving the groups of the built-in networks", spinner=False):
-        _demo.run(out, seed, Console())

@@ -6,7 +6,8 @@ Mean m, standard deviation s and, with a rank, the factor F of a Gaussian minimi
 
 where p is the draws' predictive. Inputs x are training inputs and, since a network has more weights
 than there are examples, mixtures of two of them, labelled by the draws as well. Several starts are
-refined, and the one that is best on held-out inputs is kept.
+refined, and the one that is best on held-out inputs is kept. A low-rank part joins last, with many
+more networks per step: the logarithm of a mean of few is biased, and the bias eats the spread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from onebasin.posterior import Draws, Gaussian
 
 HELD_OUT = 0.1
 SMALL_STD = 0.02
+SCORED = 256
 Extra = Callable[[jax.Array, Any], Any]
+Settings = tuple[int, int, int, float]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,16 +47,18 @@ class Distilled:
     scores: dict[str, float]
 
 
-def mixtures(key: jax.Array, inputs: Any) -> Any:
-    """As many mixtures of two inputs as there are inputs, with uniform weights."""
+def mixtures(key: jax.Array, inputs: Any, copies: int = 1) -> Any:
+    """Mixtures of two inputs with uniform weights, `copies` times as many as there are inputs."""
     for_pair, for_weight = jax.random.split(key)
     count = jax.tree.leaves(inputs)[0].shape[0]
-    other = jax.random.permutation(for_pair, count)
-    weight = jax.random.uniform(for_weight, (count,))
+    pairs = jax.random.split(for_pair, copies)
+    other = jax.vmap(lambda k: jax.random.permutation(k, count))(pairs).ravel()
+    one = jnp.tile(jnp.arange(count), copies)
+    weight = jax.random.uniform(for_weight, (count * copies,))
 
     def mixed(x: jax.Array) -> jax.Array:
         w = weight.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)
-        return w * x + (1 - w) * x[other]
+        return w * x[one] + (1 - w) * x[other]
 
     return jax.tree.map(mixed, inputs)
 
@@ -71,6 +76,9 @@ def distil(
     learning_rate: float = 3e-3,
     extra: Extra | None = mixtures,
     rank: int = 0,
+    rank_steps: int = 6000,
+    rank_samples: int = 512,
+    rank_batch_size: int = 32,
 ) -> Distilled:
     """Refines mean and spread of a Gaussian so that it predicts as the draws do.
 
@@ -85,7 +93,11 @@ def distil(
         batch_size: Inputs per step.
         learning_rate: Of Adam, falling to zero along a cosine.
         extra: extra(key, inputs) gives inputs beyond the training set; None for none.
-        rank: Rank of a low-rank part that is refined as well; 0 keeps the Gaussian diagonal.
+        rank: Rank of a low-rank part that the best diagonal Gaussian is given, and which is refined
+            with it; 0 keeps it diagonal.
+        rank_steps: Steps of Adam with the low-rank part.
+        rank_samples: Networks drawn per step then.
+        rank_batch_size: Inputs per step then.
 
     Returns:
         The best Gaussian with the scores of all starts.
@@ -124,23 +136,17 @@ def distil(
     floor = float(predictive.cross_entropy(target_out, target_out))
     size = min(batch_size, len(target))
     found, scores = {}, {}
-    for name, start in starts.items():
-        variables = (
-            start.mean,
-            jax.tree.map(_log_std, start.variance()),
-            _small_factor(jax.random.clone(for_factor), start, rank),
+
+    def refine(name: str, settings: Settings, variables: Any) -> None:
+        found[name] = q = _refined(
+            apply_fn, settings, variables, seen, target, jax.random.clone(for_steps)
         )
-        q = _refined(
-            apply_fn,
-            (steps, num_samples, size, learning_rate),
-            variables,
-            seen,
-            target,
-            jax.random.clone(for_steps),
-        )
-        probs = predictive.of_gaussian(apply_fn, q, out, jax.random.clone(for_score), 64)
-        found[name] = q
+        probs = predictive.of_gaussian(apply_fn, q, out, jax.random.clone(for_score), SCORED)
         scores[name] = float(predictive.cross_entropy(target_out, probs)) - floor
+
+    for name, start in starts.items():
+        spread = jax.tree.map(_log_std, start.variance())
+        refine(name, (steps, num_samples, size, learning_rate), (start.mean, spread, None))
     finite = {name: score for name, score in scores.items() if np.isfinite(score)}
     if not finite:
         raise ArithmeticError(
@@ -148,13 +154,19 @@ def distil(
             "take a smaller one"
         )
     best = min(finite, key=finite.__getitem__)
+    if rank:
+        q = found[best]
+        last = (rank_steps, rank_samples, min(rank_batch_size, size), 0.5 * learning_rate)
+        spread = jax.tree.map(_log_std, q.variance())
+        with_factor = f"{best}, rank {rank}"
+        refine(with_factor, last, (q.mean, spread, _small_factor(for_factor, q, rank)))
+        if scores[with_factor] < scores[best]:
+            best = with_factor
     return Distilled(found[best], best, scores)
 
 
 def _small_factor(key: jax.Array, start: Gaussian, rank: int) -> Any:
-    """A factor of a tenth of the start's spread, in random directions; None for rank 0."""
-    if not rank:
-        return None
+    """A factor of a tenth of the start's spread, in random directions."""
     tilted = jax.tree.map(lambda v: 0.1 * jnp.sqrt(v), start.variance())
     zero = jax.tree.map(jnp.zeros_like, start.mean)
     return Gaussian(zero, tilted).sample(key, rank).params
@@ -172,7 +184,7 @@ def _log_std(variance: jax.Array) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _refined(
     apply_fn: predictive.Apply,
-    settings: tuple[int, int, int, float],
+    settings: Settings,
     variables: Any,
     inputs: Any,
     target: jax.Array,

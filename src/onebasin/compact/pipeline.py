@@ -85,6 +85,7 @@ def compact(
     mixture: bool = False,
     refine: str | None = None,
     starts: Mapping[str, Any] | None = None,
+    distilled_rank: int = 0,
     key: jax.Array | None = None,
     **distilling: Any,
 ) -> Compact:
@@ -112,8 +113,10 @@ def compact(
             does not explain.
         refine: None, or "distil" to refine mean and spread until the predictive is the draws'.
         starts: Further starts for distilling, by name: Gaussians, or networks (a trained one).
+        distilled_rank: Rank of the distilled Gaussian beside its diagonal; it costs the most, and
+            brings the most where chains agree closely.
         key: Random key; `jax.random.key(0)` by default.
-        **distilling: Options of `distil`: steps, num_samples, batch_size, learning_rate, extra.
+        **distilling: Further options of `distil`: steps, num_samples, extra and so on.
 
     Returns:
         The posterior, with the alignment and what each step gained.
@@ -220,6 +223,7 @@ def compact(
             **given,
         },
         key=for_distilling,
+        rank=distilled_rank,
         **distilling,
     )
     rows.append(row(f"distilled from {distilled.start}", distilled.posterior))

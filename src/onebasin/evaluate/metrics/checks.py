@@ -48,11 +48,13 @@ def labelled(y_true: Any, probs: Any) -> tuple[jax.Array, jax.Array]:
             f"y_true is {labels.dtype} of shape {labels.shape}, expected integer classes "
             f"({probs.shape[0]},) for probabilities of shape {probs.shape}"
         )
-    if is_known(labels) and (labels.min() < 0 or labels.max() >= probs.shape[-1]):
-        raise ValueError(
-            f"y_true runs from {labels.min()} to {labels.max()}, expected classes from 0 to "
-            f"{probs.shape[-1] - 1} as the probabilities have {probs.shape[-1]}"
-        )
+    if is_known(labels):
+        least, most = (int(limit(np.asarray(labels))) for limit in (np.min, np.max))
+        if least < 0 or most >= probs.shape[-1]:
+            raise ValueError(
+                f"y_true runs from {least} to {most}, expected classes from 0 to "
+                f"{probs.shape[-1] - 1} as the probabilities have {probs.shape[-1]}"
+            )
     return labels, probs
 
 
@@ -93,8 +95,10 @@ def check_probabilities(array: jax.Array, name: str) -> None:
         raise ValueError(f"{name} has shape {array.shape}: there is nothing to measure")
     if not is_known(array):
         return
-    low, total = float(jnp.min(array)), jnp.sum(array, axis=-1)
-    least, most = float(jnp.min(total)), float(jnp.max(total))
+    # A known array may be a constant of a program that is being traced.
+    with jax.ensure_compile_time_eval():
+        low, total = float(jnp.min(array)), jnp.sum(array, axis=-1)
+        least, most = float(jnp.min(total)), float(jnp.max(total))
     if not np.isfinite([low, least, most]).all():
         raise ValueError(
             f"{name} holds NaN or infinite values; leave out the networks that diverged"

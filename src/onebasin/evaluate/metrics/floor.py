@@ -7,7 +7,7 @@ by all others; the left-out protocol has each chain judge what was made without 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -142,6 +142,7 @@ def left_out(
     mode: Any,
     candidates: Mapping[str, Any | Callable[[tuple[int, ...]], Any]] | None = None,
     *,
+    judges: Sequence[int] | None = None,
     num_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -158,6 +159,7 @@ def left_out(
         candidates: By name, probabilities that owe nothing to the chains, (example, class) or
             (sample, example, class); or a function of the chains that were kept, a tuple of modes,
             that returns such.
+        judges: The chains that judge in turn; all by default.
         num_resamples: Resamples of the examples for the intervals.
         level: The share of resamples inside an interval.
         seed: Seed of the resampling.
@@ -176,15 +178,20 @@ def left_out(
         ['remaining chains', 'one chain', 'no noise']
     """
     each, modes, counts = checks.chains(probs, mode)
+    places = _places(modes, judges)
     rest = _others(each, counts)
-    judged = {REMAINING: _judge(each, rest), SINGLE: _singles(each)}
+    alone = _singles(each)
+    judged = {
+        REMAINING: _judge(each[places], rest[places]),
+        SINGLE: (alone[0][places], alone[1][places]),
+    }
     for name, candidate in (candidates or {}).items():
         if name in judged:
             raise ValueError(
                 f"a candidate is called {name!r}, which is a row of its own: rename it"
             )
-        made = [_made(name, candidate, modes, j, each[j]) for j in range(len(modes))]
-        judged[name] = _judge(each, jnp.stack(made))
+        made = [_made(name, candidate, modes, int(j), each[j]) for j in places]
+        judged[name] = _judge(each[places], jnp.stack(made))
     values = jnp.concatenate([jnp.stack([judged[n][k].mean(0) for n in judged]) for k in (0, 1)])
     found = bootstrap(
         _means_and_ratios, values.T, num_resamples=num_resamples, level=level, seed=seed
@@ -200,7 +207,19 @@ def left_out(
         )
         for i, name in enumerate(judged)
     }
-    return LeftOut(tuple(modes.tolist()), rows)
+    return LeftOut(tuple(modes[places].tolist()), rows)
+
+
+def _places(modes: np.ndarray, judges: Sequence[int] | None) -> np.ndarray:
+    """Where the judges stand among the chains."""
+    if judges is None:
+        return np.arange(len(modes))
+    unknown = sorted(set(judges) - set(modes.tolist()))
+    if unknown or not len(judges):
+        raise ValueError(
+            f"got the judges {list(judges)}, expected one or more of the chains {modes.tolist()}"
+        )
+    return np.array([int(np.flatnonzero(modes == judge)[0]) for judge in judges])
 
 
 def _others(each: jax.Array, counts: np.ndarray) -> jax.Array:

@@ -1,0 +1,124 @@
+"""`onebasin study` and `onebasin demo`: the published comparisons, run and continued."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from onebasin.cli.messages import fail, print_json, working
+from onebasin.cli.networks import JsonOption
+
+INTERRUPTED = 130
+
+
+def study(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="compact|variational|exploration.")],
+    preset: Annotated[
+        str, typer.Option(help="demo (minutes on a processor), laptop, or paper (needs a GPU).")
+    ] = "demo",
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder; runs/NAME-PRESET if left out.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file with the fields that differ from the preset.")
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="One field, as hmc.num_samples=50."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="MODULE:FACTORY", help="A network of your own.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="MODULE:LOADER", help="Data of your own.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in --out as it was configured."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a study, or go on where it was stopped, and write its report.
+
+    Stages that are done are kept; a stage is done again when what it reads has changed.
+
+    Example: `onebasin study compact --preset demo --out runs/compact`
+    """
+    from onebasin import report, studies
+
+    folder = out if out is not None else Path("runs") / f"{name}-{preset}"
+    with working(f"The study {name}", as_json, spinner=False):
+        chosen = studies.get(name)
+        if resume:
+            written = studies.read_run(folder)
+            if written["study"] != name:
+                fail(f"{folder} is a run of the study {written['study']!r}, not of {name!r}")
+            settings = studies.validated(chosen.config, written["config"], str(folder))
+        else:
+            changes = dict(_field(item) for item in fields or ())
+            changes |= {k: v for k, v in (("model", model), ("data", data)) if v is not None}
+            settings = studies.load_config(chosen.config, name, preset, config, changes)
+        with _stoppable(folder):
+            chosen.run(settings, folder, progress=_shown(as_json), say=_say)
+        page = report.build([folder])
+        found = studies.sections(folder)
+    headlines = [headline for section in found.values() for headline in section.headlines]
+    if as_json:
+        numbers = [headline.model_dump() for headline in headlines]
+        print_json({"run": str(folder), "report": str(page), "headlines": numbers})
+        return
+    for headline in headlines:
+        typer.echo(f"{headline.label}: {headline.value} ({headline.text})")
+    typer.echo(f"Report: {page}")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("onebasin-demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+) -> None:
+    """Bring HMC on handwritten digits into one basin, fit one Gaussian, and judge it: minutes.
+
+    Example: `onebasin demo --out onebasin-demo`
+    """
+    from onebasin import _demo
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(
+            f"Got --out {out}, and no folder can be made there ({error.strerror}): "
+            "name a folder that you may write to."
+        )
+    with working("The demo", spinner=False), _stoppable(out):
+        _demo.run(out, seed, Console(), _say)
+
+
+def _say(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
+def _shown(as_json: bool) -> bool:
+    return not as_json and Console(stderr=True).is_terminal
+
+
+@contextlib.contextmanager
+def _stoppable(folder: Path) -> Iterator[None]:
+    """Ctrl-C leaves a run that the same command continues."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        fail(f"Stopped; the same command goes on with {folder}", code=INTERRUPTED)
+
+
+def _field(item: str) -> tuple[str, Any]:
+    name, equals, value = item.partition("=")
+    if not equals or not name:
+        raise ValueError(f"got --set {item!r}, expected FIELD=VALUE, as hmc.num_samples=50")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError(f"got --set {item!r}, and the value is no YAML") from error

@@ -1,0 +1,159 @@
+"""Runs as a report reads them: what is there, and what is not yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from onebasin.report.numbers import NOTHING
+from onebasin.studies import Section, StudyError, read_run
+from onebasin.studies.pipeline import RUN, SECTION, STAGE
+
+
+class _StageNote(BaseModel):
+    name: str
+    title: str
+    fingerprint: str | None = None
+
+
+class _RunNote(BaseModel):
+    study: str
+    title: str
+    text: str = ""
+    stages: list[_StageNote]
+    config: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    machine: dict[str, str] = {}
+    started: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class StageResult:
+    """What one stage found; `section` is None where it is missing."""
+
+    name: str
+    title: str
+    section: Section | None
+    seconds: float | None = None
+    finished: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run of a study.
+
+    Attributes:
+        folder: Where it lies.
+        name: What the report calls it, which no other run of the page has.
+        note: What the run's folder says of it.
+        stages: Its stages in order, finished or not.
+    """
+
+    folder: Path
+    name: str
+    note: _RunNote
+    stages: list[StageResult]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the stages that are not there."""
+        return [stage.name for stage in self.stages if stage.section is None]
+
+    @property
+    def seconds(self) -> float:
+        """What the finished stages took together."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    def stage(self, name: str) -> StageResult | None:
+        """The stage of a name."""
+        return next((stage for stage in self.stages if stage.name == name), None)
+
+
+def read(folders: Sequence[Path]) -> list[Run]:
+    """Reads runs.
+
+    Raises:
+        StudyError: If a folder is not a run, or one of another version.
+    """
+    if not folders:
+        raise StudyError("got no run, expected the folder of at least one")
+    places = [folder.resolve() for folder in folders]
+    for number, (folder, place) in enumerate(zip(folders, places, strict=True)):
+        if not place.is_dir():
+            what = "a file" if place.exists() else "not there"
+            raise StudyError(f"{folder} is {what}, expected the folder of a run: check the path")
+        if place in places[:number]:
+            raise StudyError(f"got the run {folder} twice: name each run once")
+    names = _names(places)
+    return [_read(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def flat(config: dict[str, Any], before: str = "") -> dict[str, str]:
+    """Every field of a configuration, by dotted name, as text."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            found |= flat(value, f"{before}{key}.")
+        else:
+            found[before + key] = NOTHING if value is None else _text(value)
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read(folder: Path, name: str) -> Run:
+    content = read_run(folder)
+    try:
+        note = _RunNote.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StudyError(
+            f"{folder / RUN} is damaged ({where}: {first['msg'].lower()}): give the command that "
+            "made the run again"
+        ) from None
+    return Run(folder, name, note, [_stage(folder, stage) for stage in note.stages])
+
+
+def _stage(folder: Path, stage: _StageNote) -> StageResult:
+    """A stage, as missing where its files are not whole or another configuration's."""
+    absent = StageResult(stage.name, stage.title, None)
+    place = folder / "stages" / stage.name
+    try:
+        content = json.loads((place / STAGE).read_text(encoding="utf-8"))
+        text = (place / SECTION).read_bytes()
+        whole = hashlib.sha256(text).hexdigest() == content["files"][SECTION]
+        current = stage.fingerprint in (None, content["fingerprint"])
+        if not (whole and current):
+            return absent
+        section = Section.model_validate_json(text)
+        return StageResult(
+            stage.name, section.title, section, float(content["seconds"]), content["finished"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return absent
+
+
+def _names(places: Sequence[Path]) -> list[str]:
+    """The last part of each path, and as many before it as tell them apart."""
+    for depth in range(1, max(len(place.parts) for place in places) + 1):
+        names = ["/".join(part for part in p.parts[-depth:] if part != p.anchor) for p in places]
+        if len(set(names)) == len(names):
+            return names
+    return [str(place) for place in places]
+
+
+def by_study(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs of one study together, in the order in which they were named."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.note.study, []).append(run)
+    return list(found.values())

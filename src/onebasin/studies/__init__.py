@@ -1,0 +1,48 @@
+"""The three published comparisons, as runs with a configuration, stages and results."""
+
+from onebasin.studies.config import PRESETS, StudyConfig, load_config, validated
+from onebasin.studies.errors import StudyError
+from onebasin.studies.pipeline import Step, Study, read_run, sections
+from onebasin.studies.registry import STUDIES, get
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Frame,
+    Headline,
+    Map,
+    Panel,
+    Row,
+    Section,
+    Series,
+    Table,
+    interval,
+)
+
+__all__ = [
+    "PRESETS",
+    "STUDIES",
+    "Axis",
+    "Cell",
+    "Column",
+    "Figure",
+    "Frame",
+    "Headline",
+    "Map",
+    "Panel",
+    "Row",
+    "Section",
+    "Series",
+    "Step",
+    "Study",
+    "StudyConfig",
+    "StudyError",
+    "Table",
+    "get",
+    "interval",
+    "load_config",
+    "read_run",
+    "sections",
+    "validated",
+]

@@ -1,0 +1,218 @@
+"""The posteriors: HMC, an ensemble, a variational fit, and the Gaussians that stand for them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from onebasin import infer
+from onebasin.align import align_many
+from onebasin.compact import compact, fit_gaussian
+from onebasin.compact.distilling import mixtures
+from onebasin.posterior import Draws, Gaussian
+from onebasin.studies.compact.study import problem, setting, study
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
+
+MODEL = ("hidden", "prior_variance")
+SEEN = 2000
+
+
+@study.stage("Hamiltonian Monte Carlo", reads=(*MODEL, "hmc"))
+def hmc(step: Step) -> None:
+    """Chains of HMC, from networks that were trained first."""
+    options = step.config.hmc.model_dump()
+    place = setting(step.config)
+    draws = infer.hmc(
+        step.key,
+        problem(step.config, place),
+        **options,
+        memory=step.config.memory,
+        progress=step.progress,
+        run=step.work / "hmc",
+    )
+    step.save("draws", draws)
+    statistics = {name: np.asarray(value) for name, value in draws.statistics.items()}
+    mode = np.asarray(draws.mode)
+    density = np.asarray(draws.log_density)
+    columns = [
+        Column(key="acceptance", label="mean acceptance", digits=3),
+        Column(key="divergences", label="divergences", digits=0),
+        Column(key="density", label="mean log density", digits=1),
+    ]
+    accepted = statistics.get("acceptance", np.full(len(draws), np.nan))
+    broken = statistics.get("divergent", np.zeros(len(draws)))
+    rows = [
+        Row(
+            label=f"chain {chain}",
+            cells={
+                "acceptance": Cell(value=float(accepted[mode == chain].mean())),
+                "divergences": Cell(value=float(broken[mode == chain].sum())),
+                "density": Cell(value=float(density[mode == chain].mean())),
+            },
+        )
+        for chain in draws.modes
+    ]
+    series = [
+        Series(
+            name=f"chain {chain}",
+            x=np.arange(int((mode == chain).sum())),
+            y=density[mode == chain],
+        )
+        for chain in draws.modes
+    ]
+    step.say(
+        f"{len(draws.modes)} chains of {len(draws) // len(draws.modes)} draws each, after warm-up."
+    )
+    step.show(
+        Table(name="chains", title="The chains of HMC", columns=columns, rows=rows),
+        Figure(
+            name="trace",
+            title="Chains wander around the same log density",
+            panels=[Panel(x=Axis(label="draw"), y=Axis(label="log density, nats"), series=series)],
+        ),
+    )
+
+
+@study.stage("Deep ensemble", reads=(*MODEL, "ensemble"))
+def ensemble(step: Step) -> None:
+    """MAP networks from independent starts."""
+    found = infer.ensemble(
+        step.key,
+        problem(step.config, setting(step.config)),
+        **step.config.ensemble.model_dump(),
+        memory=step.config.memory,
+        progress=step.progress,
+        run=step.work / "ensemble",
+    )
+    step.save("networks", found)
+
+
+@study.stage("Variational inference", reads=(*MODEL, "vi"))
+def variational(step: Step) -> None:
+    """One mean-field Gaussian, fitted to the posterior itself."""
+    found = infer.mean_field(
+        step.key,
+        problem(step.config, setting(step.config)),
+        **step.config.vi.model_dump(),
+        memory=step.config.memory,
+        progress=step.progress,
+        run=step.work / "vi",
+    )
+    step.save("gaussian", found)
+
+
+def distilling(config: Any) -> dict[str, Any]:
+    """Options of `distil`."""
+    fit = config.fit
+    return {
+        "steps": fit.steps,
+        "num_samples": fit.num_samples,
+        "batch_size": fit.batch_size,
+        "learning_rate": fit.learning_rate,
+        "extra": functools.partial(mixtures, copies=fit.copies),
+        "rank_steps": fit.rank_steps,
+        "rank_samples": fit.rank_samples,
+        "rank_batch_size": fit.rank_batch_size,
+    }
+
+
+@study.stage(
+    "Gaussians in one basin",
+    needs=("hmc", "ensemble", "variational"),
+    reads=(*MODEL, "fit"),
+)
+def fits(step: Step) -> None:
+    """Each posterior as one Gaussian: without alignment, as published, and ours."""
+    place = setting(step.config)
+    like = place.params()
+    symmetry = place.symmetry()
+    draws = step.load("hmc", "draws", like)
+    networks = step.load("ensemble", "networks", like)
+    vi = step.load("variational", "gaussian", like)
+    inputs = place.train[0]
+
+    def as_published(posterior: Draws) -> Gaussian:
+        moved = align_many(
+            symmetry,
+            posterior,
+            reference="first",
+            cost="activations",
+            apply_fn=place.net.apply,
+            inputs=inputs[:SEEN],
+            scaling=None,
+        )
+        return fit_gaussian(moved.draws)
+
+    shared = {"apply_fn": place.net.apply, "inputs": inputs}
+    found = compact(
+        symmetry,
+        draws,
+        cost=step.config.fit.cost,
+        num_starts=step.config.fit.num_starts,
+        refine="distil",
+        starts={"MAP network": networks[0], "variational fit": vi},
+        distilled_rank=step.config.fit.rank,
+        key=step.key,
+        **shared,
+        **distilling(step.config),
+    )
+    merged = compact(symmetry, networks, cost="weights", **shared)
+    step.save("hmc-unaligned", fit_gaussian(draws))
+    step.save("hmc-published", as_published(draws))
+    step.save("hmc-moments", found.moments)
+    step.save("hmc-distilled", found.posterior)
+    step.save("hmc-aligned", found.alignment.draws)
+    step.save("ensemble-unaligned", fit_gaussian(networks))
+    step.save("ensemble-published", as_published(networks))
+    step.save("ensemble-moments", merged.moments)
+    step.save("ensemble-aligned", merged.alignment.draws)
+    assert found.choice is not None and found.distilled is not None
+    way = found.choice.way
+    step.save_notes("way", cost=way.cost, scaling=way.scaling, start=found.distilled.start)
+    step.say(
+        "What each step gains, on training inputs and against the predictive of the very draws "
+        f"that were fitted. Chosen on held-out draws: cost {way.cost}, scaling removed by "
+        f"{way.scaling}, a {found.choice.covariance} covariance."
+    )
+    step.show(
+        Table(
+            name="steps",
+            title="From draws to one Gaussian, step by step",
+            columns=[
+                Column(key="agreement", label="agreement", better="higher"),
+                Column(key="tv", label="total variation", better="lower"),
+                Column(key="nats", label="cross-entropy, nats", better="lower"),
+            ],
+            rows=[
+                Row(
+                    label=row.step,
+                    cells={
+                        "agreement": Cell(value=row.agreement),
+                        "tv": Cell(value=row.total_variation),
+                        "nats": Cell(value=row.nats),
+                    },
+                )
+                for row in found.rows
+            ],
+        ),
+        Table(
+            name="starts",
+            title="Distilling from several starts; the best on held-out inputs is kept",
+            columns=[
+                Column(
+                    key="nats",
+                    label="nats above the draws' own",
+                    digits=5,
+                    better="lower",
+                    note="Held-out training inputs.",
+                )
+            ],
+            rows=[
+                Row(label=name, cells={"nats": Cell(value=score)})
+                for name, score in found.distilled.scores.items()
+            ],
+        ),
+    )

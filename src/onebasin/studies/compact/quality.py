@@ -1,0 +1,259 @@
+"""How well each Gaussian speaks for HMC: in sample, and judged by chains that were left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onebasin.compact import compact, distil
+from onebasin.compact.distilling import SMALL_STD
+from onebasin.evaluate import metrics, predict
+from onebasin.posterior import Gaussian, moments
+from onebasin.studies.compact.posteriors import MODEL, distilling
+from onebasin.studies.compact.study import network_predictive, predictive, setting, study
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import Cell, Column, Row, Table
+
+# xiao2023compact: MNIST, 784-512-10, agreement, total variation, accuracy of samples and of mu.
+PUBLISHED = {
+    "HMC draws": (1.0, 0.0, 98.43, None),
+    "HMC, one Gaussian, unaligned": (0.1212, 0.8641, 11.11, 28.06),
+    "HMC, activations to the first draw": (0.8249, 0.6570, 82.34, 92.25),
+    "ensemble": (0.9931, 0.0229, 98.66, None),
+    "ensemble, one Gaussian, unaligned": (0.5239, 0.7210, 52.25, 86.40),
+    "ensemble, activations to the first": (0.9868, 0.0495, 97.72, 97.97),
+    "variational fit": (0.9885, 0.0235, 98.11, 98.04),
+}
+COLUMNS = [
+    Column(key="agreement", label="agreement with HMC", better="higher"),
+    Column(key="tv", label="total variation to HMC", better="lower"),
+    Column(key="accuracy", label="accuracy, %", digits=2, better="higher"),
+    Column(key="mean", label="accuracy of the mean network, %", digits=2, better="higher"),
+]
+
+
+def _cells(row: str, published: bool, **cells: Cell | None) -> dict[str, Cell]:
+    theirs = PUBLISHED.get(row, ()) if published else ()
+    keys = [column.key for column in COLUMNS]
+    out = {}
+    for key, cell in cells.items():
+        if cell is not None:
+            number = theirs[keys.index(key)] if theirs else None
+            out[key] = cell.model_copy(update={"published": number})
+    return out
+
+
+def _interval(found: Any, factor: float = 1.0) -> Cell:
+    return Cell(value=factor * found.value, low=factor * found.low, high=factor * found.high)
+
+
+@study.stage(
+    "One Gaussian against HMC", needs=("hmc", "ensemble", "variational", "fits"), reads=("fit",)
+)
+def agreement(step: Step) -> None:
+    """The published table, their method re-run, ours, and the floor."""
+    place = setting(step.config)
+    like = place.params()
+    labels = np.asarray(place.test[1])
+    draws = step.load("hmc", "draws", like)
+    probs = np.asarray(predict(place.net.apply, draws, place.test[0]))
+    hmc = probs.mean(axis=0)
+    posteriors: dict[str, tuple[str, Any]] = {
+        "HMC draws": ("HMC", draws),
+        "HMC, one Gaussian, unaligned": ("HMC", step.load("fits", "hmc-unaligned", like)),
+        "HMC, activations to the first draw": ("HMC", step.load("fits", "hmc-published", like)),
+        "HMC, moments": ("HMC", step.load("fits", "hmc-moments", like)),
+        "HMC, distilled": ("HMC", step.load("fits", "hmc-distilled", like)),
+        "ensemble": ("ensemble", step.load("ensemble", "networks", like)),
+        "ensemble, one Gaussian, unaligned": (
+            "ensemble",
+            step.load("fits", "ensemble-unaligned", like),
+        ),
+        "ensemble, activations to the first": (
+            "ensemble",
+            step.load("fits", "ensemble-published", like),
+        ),
+        "ensemble, moments": ("ensemble", step.load("fits", "ensemble-moments", like)),
+        "variational fit": ("variational", step.load("variational", "gaussian", like)),
+    }
+    published = step.config.dataset == "mnist" and step.config.model is None
+    rows, saved = [], {}
+    for name, (group, posterior) in posteriors.items():
+        mine = hmc if name == "HMC draws" else predictive(step, place, posterior)
+        saved[name] = mine
+        mean = None
+        if not hasattr(posterior, "mode"):
+            one = network_predictive(place, moments(posterior).mean)
+            mean = _interval(metrics.bootstrap(metrics.accuracy, labels, one), 100)
+        cells = _cells(
+            name,
+            published,
+            agreement=_interval(metrics.bootstrap(metrics.agreement, hmc, mine)),
+            tv=_interval(metrics.bootstrap(metrics.total_variation, hmc, mine)),
+            accuracy=_interval(metrics.bootstrap(metrics.accuracy, labels, mine), 100),
+            mean=mean,
+        )
+        rows.append(Row(label=name, group=group, cells=cells, emphasis=name == "HMC, distilled"))
+    floor = metrics.chain_floor(probs, draws.mode)
+    rows.append(
+        Row(
+            label="floor: a chain of HMC against the others",
+            group="floor",
+            cells={
+                "agreement": _interval(floor.mean_agreement),
+                "tv": _interval(floor.mean_total_variation),
+            },
+        )
+    )
+    step.save_arrays("probs", labels=labels, **{k.replace(" ", "_"): v for k, v in saved.items()})
+    step.say(
+        "Test inputs; every posterior against the predictive of all draws of HMC. Rows of HMC "
+        "are in sample: these Gaussians were made from those draws. The floor says how well "
+        "chains agree with each other. Brackets: 95 % bootstrap intervals over test inputs."
+    )
+    step.show(
+        Table(
+            name="agreement",
+            title="What one Gaussian keeps of HMC",
+            text="Agreement: share of test inputs with the same most probable class. Total "
+            "variation: mean over test inputs of half the L1 distance.",
+            columns=COLUMNS,
+            rows=rows,
+        )
+    )
+    ours, raw = (rows[i].cells for i in (4, 1))
+    step.headline(
+        "agreement with HMC, one Gaussian",
+        f"{ours['agreement'].value:.3f}",
+        f"{raw['agreement'].value:.3f} without alignment",
+    )
+    step.headline(
+        "total variation to HMC",
+        f"{ours['tv'].value:.4f}",
+        f"{raw['tv'].value:.3f} without alignment; chains among themselves "
+        f"{floor.mean_total_variation.value:.4f}",
+    )
+
+
+@study.stage(
+    "Judged by a chain that was left out",
+    needs=("hmc", "ensemble", "variational", "fits"),
+    reads=(*MODEL, "fit"),
+)
+def left_out(step: Step) -> None:
+    """Fitted on all chains but one, judged by that one, beside the remaining chains."""
+    place = setting(step.config)
+    like = place.params()
+    symmetry = place.symmetry()
+    draws = step.load("hmc", "draws", like)
+    networks = step.load("ensemble", "networks", like)
+    vi = step.load("variational", "gaussian", like)
+    way = step.load_notes("fits", "way")
+    probs = np.asarray(predict(place.net.apply, draws, place.test[0]))
+    made: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+
+    def fitted(kept: tuple[int, ...]) -> dict[str, np.ndarray]:
+        if kept not in made:
+            some = draws[np.flatnonzero(np.isin(np.asarray(draws.mode), kept))]
+            found = compact(
+                symmetry,
+                some,
+                apply_fn=place.net.apply,
+                inputs=place.train[0],
+                cost=way["cost"],
+                scaling=way["scaling"],
+                num_starts=1,
+            )
+            single = moments(found.posterior)
+            refined = distil(
+                place.net.apply,
+                some,
+                place.train[0],
+                {
+                    "aligned mean": Gaussian(single.mean, SMALL_STD),
+                    "MAP network": Gaussian(networks[0], SMALL_STD),
+                },
+                key=step.key,
+                rank=step.config.fit.rank,
+                **distilling(step.config),
+            )
+            made[kept] = {
+                "moments": predictive(step, place, found.posterior),
+                "distilled": predictive(step, place, refined.posterior),
+            }
+        return made[kept]
+
+    judges = list(draws.modes[: step.config.fit.judges])
+    found = metrics.left_out(
+        probs,
+        draws.mode,
+        {
+            "one Gaussian, distilled": lambda kept: fitted(kept)["distilled"],
+            "one Gaussian, moments": lambda kept: fitted(kept)["moments"],
+            "ensemble": predictive(step, place, networks),
+            "variational fit": predictive(step, place, vi),
+        },
+        judges=judges,
+    )
+    columns = [
+        Column(key="agreement", label="agreement with the judge", better="higher"),
+        Column(key="tv", label="total variation to the judge", better="lower"),
+        Column(
+            key="ratio",
+            label="total variation / that of the remaining chains",
+            digits=3,
+            better="lower",
+        ),
+    ]
+    rows = [
+        Row(
+            label=name,
+            cells={
+                "agreement": _interval(row.mean_agreement),
+                "tv": _interval(row.mean_total_variation),
+                "ratio": _interval(row.ratio),
+            },
+            emphasis=name == "one Gaussian, distilled",
+        )
+        for name, row in found.rows.items()
+    ]
+    each = [
+        Row(
+            label=name,
+            cells={
+                f"chain{j}": Cell(value=v) for j, v in zip(judges, row.total_variation, strict=True)
+            },
+        )
+        for name, row in found.rows.items()
+    ]
+    step.say(
+        f"{len(judges)} of {len(draws.modes)} chains judge in turn what was made from the others, "
+        f"{len(draws) // len(draws.modes)} draws a chain. The distilled Gaussian owes its quality "
+        "to distilling; the moments fit, the merging of chains and every comparison of weights "
+        "owe theirs to the removal of symmetry."
+    )
+    step.show(
+        Table(
+            name="left-out",
+            title="Another run of HMC, or one Gaussian?",
+            text="Means over judges, with 95 % bootstrap intervals over test inputs.",
+            columns=columns,
+            rows=rows,
+        ),
+        Table(
+            name="judges",
+            title="Total variation by judge",
+            columns=[
+                Column(key=f"chain{j}", label=f"judge: chain {j}", better="lower") for j in judges
+            ],
+            rows=each,
+        ),
+    )
+    ours, theirs = found["one Gaussian, distilled"], found["remaining chains"]
+    step.headline(
+        "one Gaussian / remaining chains of HMC",
+        f"{ours.ratio.value:.2f}",
+        f"total variation to a chain left out: {ours.mean_total_variation.value:.4f} against "
+        f"{theirs.mean_total_variation.value:.4f}",
+    )

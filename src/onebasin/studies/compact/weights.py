@@ -1,0 +1,303 @@
+"""What can be said in weight space, once draws lie in one basin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from onebasin.align import align, canonicalize
+from onebasin.evaluate import functional_rhat, metrics, predict, prune_curve, rhat
+from onebasin.posterior import Draws, Gaussian, moments, push_forward
+from onebasin.studies.compact.posteriors import MODEL
+from onebasin.studies.compact.study import setting, study
+from onebasin.studies.pipeline import Step
+from onebasin.studies.results import Axis, Cell, Column, Figure, Frame, Panel, Row, Series, Table
+from onebasin.symmetry.group import path_name
+
+SHOWN = 1500
+UNITS = 4
+SCORES = (("HMC", "std"), ("ensemble", "std"), ("variational", "std"), ("HMC", "signal"))
+
+
+def _leaves(tree: Any) -> dict[str, np.ndarray]:
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return {path_name(path): np.asarray(leaf) for path, leaf in found}
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+@study.stage("The posterior before and after", needs=("hmc", "fits"), reads=("hidden",))
+def picture(step: Step) -> None:
+    """A few hidden units of all draws, seen from two directions, before and after alignment."""
+    place = setting(step.config)
+    like = place.params()
+    symmetry = place.symmetry()
+    way = step.load_notes("fits", "way")
+    draws = step.load("hmc", "draws", like)
+    aligned = step.load("fits", "hmc-aligned", like)
+    factor = next((f for f in symmetry.factors if "permutation" in f.kinds and f.copies == 1), None)
+    sites = [(s.path, s.axis) for s in factor.sites if s.axis is not None] if factor else []
+    if not sites:
+        step.say("This network has no units that can trade places.")
+        return
+    if way["scaling"] is not None:
+        free = jax.vmap(lambda p: canonicalize(symmetry, p, scaling=way["scaling"], order=None))
+        draws = Draws(free(draws.params), mode=draws.mode)
+
+    def units(posterior: Draws) -> np.ndarray:
+        path, axis = sites[0]
+        moved = np.moveaxis(_leaves(posterior.params)[path], 1 + axis, 1)
+        return moved.reshape(*moved.shape[:2], -1)
+
+    before, after = units(draws), units(aligned)
+    mean = after.mean(axis=0)
+    spread = after.std(axis=0).mean(axis=-1)
+    clearest = np.argsort(-np.linalg.norm(mean - mean.mean(axis=0), axis=-1) / spread)[:UNITS]
+    _, _, axes = np.linalg.svd(mean[clearest] - mean[clearest].mean(axis=0), full_matrices=False)
+    panels = []
+    for title, cloud in (("as drawn", before), ("in one basin", after)):
+        flat = cloud[:, clearest] @ axes[:2].T
+        panels.append(
+            Panel(
+                title=title,
+                x=Axis(label="first direction, incoming weights"),
+                y=Axis(label="second direction"),
+                series=[
+                    Series(
+                        name=f"unit {n}",
+                        group=f"unit {n}",
+                        x=flat[:, k, 0],
+                        y=flat[:, k, 1],
+                        style="points",
+                    )
+                    for k, n in enumerate(clearest.tolist())
+                ],
+            )
+        )
+    step.show(
+        Figure(
+            name="units",
+            title="Four hidden units over all draws of HMC, before and after alignment",
+            text="A point is one unit of one draw: its incoming weights, projected onto two "
+            "directions. As drawn, a unit's place says nothing; in one basin each has its own.",
+            panels=panels,
+        )
+    )
+
+
+@study.stage("Convergence modulo symmetry", needs=("hmc", "fits"), reads=())
+def convergence(step: Step) -> None:
+    """R-hat of weights across chains, layer by layer, and of predictions."""
+    place = setting(step.config)
+    like = place.params()
+    draws = step.load("hmc", "draws", like)
+    aligned = step.load("fits", "hmc-aligned", like)
+    before, after = rhat(draws), rhat(aligned)
+    probs = np.asarray(predict(place.net.apply, draws, place.test[0]))
+    function = functional_rhat(probs, draws.mode)
+
+    def cells(values: dict[str, np.ndarray]) -> dict[str, Cell]:
+        return {
+            key: Cell(
+                value=np.nanmedian(found),
+                low=np.nanquantile(found, 0.05),
+                high=np.nanquantile(found, 0.95),
+            )
+            for key, found in values.items()
+        }
+
+    rows = [
+        Row(label=path, cells=cells({"before": before.values[path], "after": after.values[path]}))
+        for path in before.values
+    ]
+    everything = {
+        "before": np.concatenate(list(before.values.values())),
+        "after": np.concatenate(list(after.values.values())),
+    }
+    rows.append(Row(label="all weights", cells=cells(everything), emphasis=True))
+    own = np.concatenate(list(function.values.values()))
+    rows.append(Row(label="predictions", cells=cells({"before": own, "after": own})))
+    step.say("Near 1 where chains cannot be told apart. Predictions do not see the alignment.")
+    step.show(
+        Table(
+            name="rhat",
+            title="R-hat across chains, by layer",
+            text="Medians; in brackets the range of the middle 90 % of the weights.",
+            columns=[
+                Column(key="before", label="R-hat as drawn", digits=3, better="lower"),
+                Column(key="after", label="R-hat in one basin", digits=3, better="lower"),
+            ],
+            rows=rows,
+        )
+    )
+    step.headline(
+        "median R-hat of the weights",
+        f"{np.nanmedian(everything['after']):.2f}",
+        f"{np.nanmedian(everything['before']):.2f} as drawn",
+    )
+
+
+def _methods(step: Step, like: Any) -> dict[str, Gaussian]:
+    """The Gaussians of all methods in the basin of the HMC fit."""
+    symmetry = setting(step.config).symmetry()
+    reference = moments(step.load("fits", "hmc-moments", like))
+    found = {"HMC": reference}
+    for name, stage, file in (
+        ("ensemble", "fits", "ensemble-moments"),
+        ("variational", "variational", "gaussian"),
+    ):
+        own = moments(step.load(stage, file, like))
+        moved = align(symmetry, own.mean, to=reference.mean, cost="weights")
+        found[name] = push_forward(symmetry, moved.element, own)
+    return found
+
+
+@study.stage("Spreads and means of weights", needs=("variational", "fits"), reads=("hidden",))
+def spreads(step: Step) -> None:
+    """Histograms of sigma before and after, and methods weight by weight."""
+    like = setting(step.config).params()
+    raw = {
+        "HMC": step.load("fits", "hmc-unaligned", like),
+        "ensemble": step.load("fits", "ensemble-unaligned", like),
+    }
+    methods = _methods(step, like)
+    panels = []
+    for title, group in (("without alignment", raw), ("in one basin", methods)):
+        series = []
+        for name, gaussian in group.items():
+            sigma = np.sqrt(_flat(moments(gaussian).variance()))
+            counts, edges = np.histogram(np.log10(sigma + 1e-12), bins=60, density=True)
+            middle = 0.5 * (edges[1:] + edges[:-1])
+            series.append(Series(name=name, group=name, x=middle, y=counts, style="step"))
+        panels.append(
+            Panel(
+                title=title,
+                x=Axis(label="log10 of a weight's standard deviation"),
+                y=Axis(label="density"),
+                series=series,
+            )
+        )
+    rng = np.random.default_rng(0)
+    names = list(methods)
+    frames, table = [], []
+    for quantity, value in (
+        ("mean", lambda q: _flat(q.mean)),
+        ("standard deviation", lambda q: np.sqrt(_flat(q.variance()))),
+    ):
+        flat = {name: value(q) for name, q in methods.items()}
+        shown = rng.choice(len(flat["HMC"]), min(SHOWN, len(flat["HMC"])), replace=False)
+        for other in names[1:]:
+            frames.append(
+                Frame(
+                    label=f"{quantity}: HMC and {other}",
+                    series=[
+                        Series(
+                            name=f"{quantity} of a weight",
+                            x=flat["HMC"][shown],
+                            y=flat[other][shown],
+                            style="points",
+                        )
+                    ],
+                )
+            )
+            r = float(np.corrcoef(flat["HMC"], flat[other])[0, 1])
+            table.append(Row(label=f"{quantity}: HMC and {other}", cells={"r": Cell(value=r)}))
+    step.show(
+        Figure(
+            name="sigma",
+            title="Alignment takes away the spread that only symmetry had made",
+            panels=panels,
+        ),
+        Figure(
+            name="pairs",
+            title="Weights of two methods, one by one, in one basin",
+            panels=[
+                Panel(
+                    x=Axis(label="HMC"),
+                    y=Axis(label="the other method"),
+                    series=frames[0].series,
+                )
+            ],
+            frames=frames,
+            slider="pair",
+        ),
+        Table(
+            name="correlations",
+            title="Correlation over weights between methods, in one basin",
+            columns=[Column(key="r", label="correlation", digits=3, better="higher")],
+            rows=table,
+        ),
+    )
+
+
+@study.stage("Pruning", needs=("variational", "fits", "ensemble"), reads=(*MODEL, "keep"))
+def pruning(step: Step) -> None:
+    """Weights of lowest sigma are kept; one method's sigma prunes another's network."""
+    place = setting(step.config)
+    like = place.params()
+    methods = _methods(step, like)
+    member = step.load("fits", "ensemble-aligned", like)[0]
+    symmetry = place.symmetry()
+    moved = align(symmetry, member, to=methods["HMC"].mean, cost="weights")
+    targets = {name: q.mean for name, q in methods.items()} | {"ensemble member": moved.params}
+
+    @jax.jit
+    def accuracy(params: Any) -> Any:
+        return metrics.accuracy(
+            place.test[1], jax.nn.softmax(place.net.apply(params, place.test[0]))
+        )
+
+    panels, rows = [], []
+    for target, params in targets.items():
+        series = []
+        for source, by in SCORES:
+            curve = prune_curve(accuracy, methods[source], by, keep=step.config.keep, target=params)
+            label = f"{source}'s {'sigma' if by == 'std' else 'mean / sigma'}"
+            score = np.asarray(curve.score)
+            series.append(
+                Series(
+                    name=label,
+                    group=label,
+                    x=100 * np.asarray(curve.keep),
+                    y=100 * score,
+                    style="line+points",
+                )
+            )
+            rows.append(
+                Row(
+                    label=f"{target} by {label}",
+                    group=target,
+                    cells={
+                        f"keep{int(100 * k)}": Cell(value=100 * s)
+                        for k, s in zip(step.config.keep, score, strict=True)
+                    },
+                )
+            )
+        panels.append(
+            Panel(
+                title=f"network: {target}",
+                x=Axis(label="weights kept, %"),
+                y=Axis(label="test accuracy, %"),
+                series=series,
+            )
+        )
+    step.show(
+        Figure(
+            name="pruning",
+            title="Test accuracy while weights are set to zero, by whose sigma",
+            panels=panels,
+        ),
+        Table(
+            name="pruning",
+            title="Test accuracy of pruned networks, %",
+            columns=[
+                Column(key=f"keep{int(100 * k)}", label=f"{100 * k:g} % kept", digits=1)
+                for k in step.config.keep
+            ],
+            rows=rows,
+        ),
+    )

@@ -1,0 +1,403 @@
+"""A study as named stages in a folder: what is done stays done, what changed is done again.
+
+Each stage has a fingerprint: the configuration that it reads, and the fingerprints of the stages
+that it needs. Its folder appears in one step when it is finished, so that a study may be stopped at
+any moment; inside a stage, inference goes on from its last chunk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import platform
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from onebasin import store
+from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.store.lock import Lock
+from onebasin.store.manifest import now, versions
+from onebasin.store.tensors import replacing, sha256_of
+from onebasin.studies.config import Config, StudyConfig
+from onebasin.studies.errors import StudyError
+from onebasin.studies.results import Figure, Headline, Section, Table
+
+FORMAT = 1
+RUN = "run.json"
+STAGE = "stage.json"
+SECTION = "section.json"
+
+Posterior = TypeVar("Posterior", Draws, Gaussian, Mixture)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One step of a study.
+
+    Attributes:
+        name: Its name, and that of its folder.
+        title: The title of what it finds.
+        work: The function that does it.
+        needs: Stages whose results it reads.
+        reads: Fields of the configuration that it depends on; those that all studies have are
+            always among them.
+        version: Raised when the code changes what it finds.
+    """
+
+    name: str
+    title: str
+    work: Callable[[Step], None]
+    needs: tuple[str, ...]
+    reads: tuple[str, ...]
+    version: int
+
+
+@dataclasses.dataclass
+class Study(Generic[Config]):
+    """A published comparison, or one's own, as a pipeline.
+
+    Attributes:
+        name: As the command line calls it.
+        title: The title of its report.
+        text: What it asks, in a few sentences.
+        config: The type of its configuration.
+    """
+
+    name: str
+    title: str
+    text: str
+    config: type[Config]
+    stages: list[Stage] = dataclasses.field(default_factory=list)
+
+    def stage(
+        self,
+        title: str,
+        *,
+        needs: tuple[str, ...] = (),
+        reads: tuple[str, ...] = (),
+        version: int = 1,
+    ) -> Callable[[Callable[[Step], None]], Callable[[Step], None]]:
+        """Adds a function as the next stage, under the function's name."""
+
+        def add(work: Callable[[Step], None]) -> Callable[[Step], None]:
+            name = work.__name__.replace("_", "-")
+            unknown = set(needs) - {stage.name for stage in self.stages}
+            fields = set(reads) - set(self.config.model_fields)
+            if unknown or fields:
+                raise ValueError(f"stage {name!r} asks for unknown {sorted(unknown | fields)}")
+            self.stages.append(Stage(name, title, work, needs, reads, version))
+            return work
+
+        return add
+
+    def fingerprints(self, config: StudyConfig) -> dict[str, str]:
+        """What each stage's result is determined by, as a hash."""
+        values = config.model_dump(mode="json")
+        found: dict[str, str] = {}
+        for stage in self.stages:
+            content = {
+                "study": self.name,
+                "stage": stage.name,
+                "version": [FORMAT, stage.version],
+                "config": {
+                    name: values[name] for name in (*StudyConfig.model_fields, *stage.reads)
+                },
+                "needs": {name: found[name] for name in stage.needs},
+            }
+            del content["config"]["memory"]  # type: ignore[attr-defined]
+            text = json.dumps(content, sort_keys=True)
+            found[stage.name] = hashlib.sha256(text.encode()).hexdigest()
+        return found
+
+    def run(
+        self,
+        config: Config,
+        out: str | Path,
+        *,
+        progress: bool = False,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> Path:
+        """Does what is not done yet.
+
+        Args:
+            config: What to do.
+            out: The folder: new, or of the same study.
+            progress: Show bars.
+            say: Called with a sentence at each stage.
+
+        Returns:
+            The folder.
+
+        Raises:
+            StudyError: If the folder is something else, or the disk is full.
+        """
+        folder = Path(out)
+        _claim(folder, self.name)
+        try:
+            lock = Lock(folder)
+            try:
+                self._run(config, folder, progress, say)
+            finally:
+                lock.release()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            free = shutil.disk_usage(folder).free
+            raise StudyError(
+                f"the disk of {folder} is full ({free:,} bytes free): make room and give the same "
+                "command again; every finished stage is kept"
+            ) from error
+        return folder
+
+    def _run(
+        self, config: Config, folder: Path, progress: bool, say: Callable[[str], None]
+    ) -> None:
+        wanted = self.fingerprints(config)
+        _write_run(folder, self, config)
+        for number, stage in enumerate(self.stages, 1):
+            place = f"[{number}/{len(self.stages)}] {stage.name}"
+            done = finished(folder, stage.name)
+            if done is not None and done["fingerprint"] == wanted[stage.name]:
+                say(f"{place}: done before in {done['seconds']:.1f} s, kept")
+                continue
+            say(f"{place}: {stage.title}")
+            seconds = _do(stage, wanted[stage.name], config, folder, progress)
+            say(f"{place}: {seconds:.1f} s")
+        write_tables(folder)
+
+
+class Step:
+    """What a stage is given: its part of the study, and where its results go."""
+
+    def __init__(
+        self, stage: Stage, config: Any, folder: Path, place: Path, work: Path, progress: bool
+    ) -> None:
+        self.config = config
+        self.progress = progress
+        self.work = work
+        self._stage = stage
+        self._folder = folder
+        self._place = place
+        self._items: list[Table | Figure] = []
+        self._headlines: list[Headline] = []
+        self._text = ""
+
+    @property
+    def key(self) -> jax.Array:
+        """A random key of this stage's own, which no other stage's work changes."""
+        return jax.random.fold_in(
+            jax.random.key(self.config.seed), zlib.crc32(self._stage.name.encode())
+        )
+
+    def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
+        """Keeps a posterior."""
+        self._room(sum(x.nbytes for x in jax.tree.leaves(posterior)))
+        store.save(self._place / f"{name}.safetensors", posterior)
+
+    def save_arrays(self, name: str, **arrays: Any) -> None:
+        """Keeps arrays."""
+        plain = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+        self._room(sum(x.nbytes for x in plain.values()))
+        save_file(plain, self._place / f"{name}.arrays.safetensors")
+
+    def save_notes(self, name: str, **notes: Any) -> None:
+        """Keeps what JSON can hold."""
+        (self._place / f"{name}.json").write_text(json.dumps(notes), encoding="utf-8")
+
+    def load_notes(self, stage: str, name: str) -> dict[str, Any]:
+        """Notes of this or an earlier stage."""
+        found: dict[str, Any] = json.loads((self._of(stage) / f"{name}.json").read_text("utf-8"))
+        return found
+
+    def load(self, stage: str, name: str, like: Any = None) -> Any:
+        """A posterior of this or an earlier stage."""
+        return store.load(self._of(stage) / f"{name}.safetensors", like=like)
+
+    def load_arrays(self, stage: str, name: str) -> dict[str, np.ndarray]:
+        """Arrays of this or an earlier stage."""
+        return load_file(self._of(stage) / f"{name}.arrays.safetensors")
+
+    def show(self, *items: Table | Figure) -> None:
+        """Adds tables and figures to what this stage found."""
+        self._items += items
+
+    def headline(self, label: str, value: str, text: str = "") -> None:
+        """Adds a number that matters to the top of the report."""
+        self._headlines.append(Headline(label=label, value=value, text=text))
+
+    def say(self, text: str) -> None:
+        """Sets what the report says above this stage's results."""
+        self._text = text
+
+    @property
+    def section(self) -> Section:
+        """All that was shown so far."""
+        return Section(
+            title=self._stage.title, text=self._text, items=self._items, headlines=self._headlines
+        )
+
+    def _of(self, stage: str) -> Path:
+        if stage != self._stage.name and stage not in self._stage.needs:
+            raise ValueError(f"stage {self._stage.name!r} reads {stage!r} without needing it")
+        return self._place if stage == self._stage.name else self._folder / "stages" / stage
+
+    def _room(self, wanted: int) -> None:
+        free = shutil.disk_usage(self._place).free
+        if wanted > free:
+            raise StudyError(
+                f"stage {self._stage.name!r} needs {wanted:,} bytes in {self._folder}, and "
+                f"{free:,} are free: make room and give the same command again; every finished "
+                "stage is kept"
+            )
+
+
+def finished(folder: Path, stage: str) -> dict[str, Any] | None:
+    """What a finished stage says of itself; None if it is unfinished, or a file is not whole."""
+    place = folder / "stages" / stage
+    try:
+        content = json.loads((place / STAGE).read_text(encoding="utf-8"))
+        whole = all(sha256_of(place / name) == digest for name, digest in content["files"].items())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return content if whole else None
+
+
+def _do(stage: Stage, fingerprint: str, config: Any, folder: Path, progress: bool) -> float:
+    """Does a stage in a folder beside, then puts that in its place."""
+    start = time.perf_counter()
+    place = folder / "stages" / f".{stage.name}"
+    work = folder / "work" / f"{stage.name}-{fingerprint[:12]}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
+    spent = _spent(work)
+    step = Step(stage, config, folder, place, work, progress)
+    try:
+        stage.work(step)
+    finally:
+        _spent(work, spent + time.perf_counter() - start)
+    section = step.section.model_dump_json(exclude_defaults=False)
+    (place / SECTION).write_text(section + "\n", encoding="utf-8")
+    seconds = spent + time.perf_counter() - start
+    content = {
+        "stage": stage.name,
+        "fingerprint": fingerprint,
+        "seconds": round(seconds, 3),
+        "finished": now(),
+        "files": {path.name: sha256_of(path) for path in sorted(place.iterdir())},
+    }
+    (place / STAGE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    final = folder / "stages" / stage.name
+    shutil.rmtree(final, ignore_errors=True)
+    place.rename(final)
+    shutil.rmtree(work, ignore_errors=True)
+    return seconds
+
+
+def _spent(work: Path, seconds: float | None = None) -> float:
+    """Seconds that earlier tries took, so that a stage's time is the whole of it."""
+    path = work / "seconds"
+    if seconds is not None:
+        path.write_text(repr(seconds), encoding="utf-8")
+        return seconds
+    try:
+        return float(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _claim(folder: Path, study: str) -> None:
+    """Makes the folder, or sees that it is a run of this study."""
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file, expected a folder for the run: choose another --out")
+    if folder.is_dir() and any(folder.iterdir()):
+        content = read_run(folder)
+        if content["study"] != study:
+            raise StudyError(
+                f"{folder} is a run of the study {content['study']!r}, not of {study!r}: "
+                "choose another --out"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def read_run(folder: str | Path) -> dict[str, Any]:
+    """What a run's folder says of the run.
+
+    Raises:
+        StudyError: If it is no run of a study, or was made by another version.
+    """
+    path = Path(folder) / RUN
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StudyError(
+            f"{folder} is no run of a study (it has no {RUN}): name a folder that "
+            "`onebasin study ... --out` made, or an empty one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise StudyError(
+            f"{folder} was made by another version of onebasin (format {found}, expected "
+            f"{FORMAT}): choose another --out, or install that version"
+        )
+    return content
+
+
+def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
+    device = jax.devices()[0]
+    wanted = study.fingerprints(config)
+    content = {
+        "format": FORMAT,
+        "study": study.name,
+        "title": study.title,
+        "text": study.text,
+        "stages": [
+            {"name": stage.name, "title": stage.title, "fingerprint": wanted[stage.name]}
+            for stage in study.stages
+        ],
+        "config": config.model_dump(mode="json"),
+        "versions": versions(),
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "device": device.device_kind,
+            "platform": device.platform,
+        },
+        "started": now(),
+    }
+    with replacing(folder / RUN) as file:
+        file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+def sections(folder: str | Path) -> Mapping[str, Section]:
+    """What the finished stages of a run found, by stage."""
+    folder = Path(folder)
+    found = {}
+    for stage in read_run(folder)["stages"]:
+        path = folder / "stages" / stage["name"] / SECTION
+        if path.exists():
+            found[stage["name"]] = Section.model_validate_json(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write_tables(folder: Path) -> None:
+    """Every table of a run as CSV, in `tables/`."""
+    place = folder / "tables"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for stage, section in sections(folder).items():
+        for item in section.items:
+            if isinstance(item, Table):
+                (place / f"{stage}-{item.name}.csv").write_text(item.to_csv(), encoding="utf-8")

@@ -1,0 +1,100 @@
+"""The network and the data that a study is about: of a preset, or a user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin import data
+from onebasin._factory import FactoryError, describe, load_returned
+from onebasin.nets import Net, mlp
+from onebasin.studies.config import StudyConfig
+from onebasin.studies.errors import StudyError
+from onebasin.symmetry import Symmetry, discover
+
+Arrays = tuple[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setting:
+    """A network with training and test data.
+
+    Attributes:
+        net: The network.
+        train: Training inputs and labels.
+        test: Test inputs and labels.
+    """
+
+    net: Net
+    train: Arrays
+    test: Arrays
+
+    def params(self, key: jax.Array | None = None) -> Any:
+        """A network as it is initialised."""
+        return self.net.init(jax.random.key(0) if key is None else key, self.train[0][:1])
+
+    def symmetry(self) -> Symmetry:
+        """The network's group."""
+        return discover(self.net.apply, self.params(), self.train[0][:2])
+
+
+def load_data(config: StudyConfig, flat: bool = True) -> tuple[Arrays, Arrays]:
+    """Training and test data: inputs as vectors where a network wants them flat."""
+    if config.data is not None:
+        train, test = _own_data(config.data)
+    else:
+        found = data.load(config.dataset)
+        train, test = found.part("train"), found.part("test")
+
+    def part(arrays: Arrays, size: int | None) -> Arrays:
+        x, y = (np.asarray(a)[:size] for a in arrays)
+        own = config.data is not None
+        return jnp.asarray(x.reshape(len(x), -1) if flat and not own else x), jnp.asarray(y)
+
+    return part(train, config.train_size), part(test, config.test_size)
+
+
+def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu") -> Setting:
+    """The user's own model, or a fully connected one, with its data."""
+    if config.model is not None:
+        net = _own_model(config.model)
+        train, test = load_data(config, flat=False)
+        return Setting(net, train, test)
+    train, test = load_data(config)
+    classes = int(np.max(np.asarray(train[1]))) + 1
+    return Setting(mlp(tuple(hidden), classes, activation), train, test)
+
+
+def _own_model(name: str) -> Net:
+    expected = "(net, inputs), or a net: .init(key, inputs) and .apply(params, inputs) -> logits"
+    try:
+        found = load_returned(name, "factory", expected)
+    except FactoryError as error:
+        raise StudyError(str(error)) from error
+    if isinstance(found, tuple) and len(found) == 2:
+        found = found[0]
+    if not callable(getattr(found, "init", None)) or not callable(getattr(found, "apply", None)):
+        raise StudyError(f"{name} returned {describe(found)}, expected {expected}")
+    return Net(found.init, found.apply)
+
+
+def _own_data(name: str) -> tuple[Arrays, Arrays]:
+    expected = "((inputs, labels), (test_inputs, test_labels)), all arrays"
+    try:
+        found = load_returned(name, "loader", expected)
+        (x, y), (xt, yt) = found
+    except FactoryError as error:
+        raise StudyError(str(error)) from error
+    except (TypeError, ValueError):
+        raise StudyError(f"{name} returned {describe(found)}, expected {expected}") from None
+    for inputs, labels in ((x, y), (xt, yt)):
+        if len(inputs) != len(labels) or not np.issubdtype(np.asarray(labels).dtype, np.integer):
+            raise StudyError(
+                f"{name} gave {len(inputs)} inputs with {len(labels)} labels of type "
+                f"{np.asarray(labels).dtype}, expected as many integer labels as inputs"
+            )
+    return (x, y), (xt, yt)

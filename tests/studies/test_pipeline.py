@@ -1,0 +1,165 @@
+"""Stages in a folder: what is done is kept, what changed is done again, what broke goes on."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+from onebasin.studies import Cell, Column, Row, Study, StudyConfig, StudyError, Table, sections
+
+
+class Config(StudyConfig):
+    first: int = 1
+    second: int = 2
+
+
+def toy(log: list[str]) -> Study[Config]:
+    study = Study("toy", "A toy", "Whether stages run.", Config)
+
+    @study.stage("One", reads=("first",))
+    def one(step) -> None:
+        log.append("one")
+        step.save("draws", ob.Draws({"w": jnp.full((3, 2), float(step.config.first))}))
+        step.save_notes("how", by="hand")
+
+    @study.stage("Two", needs=("one",), reads=("second",))
+    def two(step) -> None:
+        log.append("two")
+        draws = step.load("one", "draws", like={"w": jnp.zeros(2)})
+        total = float(draws.params["w"].sum()) + step.config.second
+        assert step.load_notes("one", "how") == {"by": "hand"}
+        step.save_arrays("total", total=np.array(total))
+        cell = Cell(value=total, low=jnp.float32(0), published=3)
+        column = Column(key="total", label="total")
+        step.show(
+            Table(
+                name="t", title="T", columns=[column], rows=[Row(label="r", cells={"total": cell})]
+            )
+        )
+        step.headline("total", f"{total:g}")
+
+    @study.stage("Three")
+    def three(step) -> None:
+        log.append("three")
+        step.save_arrays("noise", x=np.asarray(jax.random.normal(step.key, (4,))))
+
+    return study
+
+
+def test_stages_run_once_and_again_only_where_something_changed(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+    study.run(Config(), tmp_path / "run")
+    assert log == ["one", "two", "three"]
+    said: list[str] = []
+    study.run(Config(), tmp_path / "run", say=said.append)
+    assert log == ["one", "two", "three"]
+    assert all("kept" in line for line in said)
+    study.run(Config(second=5), tmp_path / "run")
+    assert log[3:] == ["two"]
+    study.run(Config(first=5, second=5), tmp_path / "run")
+    assert log[4:] == ["one", "two"]
+    study.run(Config(first=5, second=5, memory=10**9), tmp_path / "run")
+    assert len(log) == 6
+    found = sections(tmp_path / "run")["two"]
+    assert found.table("t").cell("r", "total").value == 3 * 2 * 5 + 5
+    assert found.headlines[0].value == "35"
+    assert (tmp_path / "run/tables/two-t.csv").read_text() == (
+        "group,row,total,total low,total published\n,r,35.0,0.0,3.0\n"
+    )
+
+
+def test_a_damaged_stage_is_done_again(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+    study.run(Config(), tmp_path)
+    file = tmp_path / "stages/one/draws.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+    study.run(Config(), tmp_path)
+    assert log[3:] == ["one"]
+
+
+def test_a_stage_that_breaks_leaves_the_others(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+
+    @study.stage("Breaks", needs=("two",))
+    def breaks(step) -> None:
+        log.append("breaks")
+        (step.work / "half").write_text("done")
+        if log.count("breaks") == 1:
+            raise KeyboardInterrupt
+        assert (step.work / "half").read_text() == "done"
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(Config(), tmp_path)
+    assert set(sections(tmp_path)) == {"one", "two", "three"}
+    study.run(Config(), tmp_path)
+    assert log == ["one", "two", "three", "breaks", "breaks"]
+    assert not (tmp_path / "work/breaks").exists()
+
+
+def test_keys_depend_on_seed_and_stage_alone(tmp_path: Path) -> None:
+    study = toy([])
+
+    def noise(folder: str, config: Config) -> list[float]:
+        study.run(config, tmp_path / folder)
+        from safetensors.numpy import load_file
+
+        file = tmp_path / folder / "stages/three/noise.arrays.safetensors"
+        return load_file(file)["x"].tolist()
+
+    assert noise("a", Config()) == noise("b", Config(first=9)) != noise("c", Config(seed=1))
+
+
+def test_a_stage_cannot_read_what_it_does_not_need(tmp_path: Path) -> None:
+    study = toy([])
+
+    @study.stage("Cheats")
+    def cheats(step) -> None:
+        step.load("one", "draws")
+
+    with pytest.raises(ValueError, match="reads 'one' without needing it"):
+        study.run(Config(), tmp_path)
+    with pytest.raises(ValueError, match="unknown"):
+        study.stage("Asks", reads=("third",))(lambda step: None)
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    study = toy([])
+    study.run(Config(), tmp_path / "run")
+    other = Study("other", "Another", "", Config)
+    with pytest.raises(StudyError, match="a run of the study 'toy', not of 'other'"):
+        other.run(Config(), tmp_path / "run")
+    (tmp_path / "file").touch()
+    with pytest.raises(StudyError, match="is a file"):
+        study.run(Config(), tmp_path / "file")
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange/thesis.tex").touch()
+    with pytest.raises(StudyError, match=r"no run of a study"):
+        study.run(Config(), tmp_path / "strange")
+    run = tmp_path / "run/run.json"
+    run.write_text(json.dumps({**json.loads(run.read_text()), "format": 99}))
+    with pytest.raises(StudyError, match="another version"):
+        study.run(Config(), tmp_path / "run")
+
+
+def test_a_full_disk_says_how_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+    from collections import namedtuple
+
+    usage = namedtuple("usage", "total used free")
+    study = toy([])
+    study.run(Config(), tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
+    with pytest.raises(StudyError, match=r"needs 24 bytes .* and 10 are free"):
+        study.run(Config(first=3), tmp_path)
+    monkeypatch.undo()
+    assert set(sections(tmp_path)) >= {"three"}
+    study.run(Config(first=3), tmp_path)
