@@ -233,7 +233,7 @@ def _call(factory: Callable[[], Any], name: str) -> Any:
 
 def _as_model(returned: Any, name: str, seed: int) -> Model:
     match returned:
-        case (module, inputs) if _is_torch(module):
+        case (module, inputs) if is_torch(module):
             return _converted(module, inputs, name)
         # A Flax module is callable too, but only through its apply.
         case (net, params, inputs) if _is_net(net):
@@ -247,7 +247,7 @@ def _as_model(returned: Any, name: str, seed: int) -> Model:
     )
 
 
-def _is_torch(candidate: Any) -> bool:
+def is_torch(candidate: Any) -> bool:
     """Whether it is a PyTorch module, without importing PyTorch."""
     return any(
         kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
@@ -255,16 +255,22 @@ def _is_torch(candidate: Any) -> bool:
     )
 
 
+def converted(module: Any, inputs: Any, name: str) -> tuple[Any, Any]:
+    """A PyTorch module that a factory returned, as a network and its parameters."""
+    from onebasin.torch import ConversionError, from_torch
+
+    try:
+        return from_torch(module, inputs)
+    except ConversionError as error:
+        raise FactoryError(f"{name} returned a PyTorch module, and {error}.") from error
+
+
 def _converted(module: Any, inputs: Any, name: str) -> Model:
     import jax
 
-    from onebasin.torch import ConversionError, from_torch
     from onebasin.torch.tensors import to_numpy
 
-    try:
-        net, params = from_torch(module, inputs)
-    except ConversionError as error:
-        raise FactoryError(f"{name} returned a PyTorch module, and {error}.") from error
+    net, params = converted(module, inputs, name)
     arrays = jax.tree.map(lambda x: to_numpy(x) if hasattr(x, "detach") else x, inputs)
     model = TorchModel(net.apply, params, arrays)
     model.module = module

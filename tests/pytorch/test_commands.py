@@ -9,7 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+import onebasin as ob
 from onebasin.cli.application import app
+from onebasin.studies.setting import mlp_setting
 from pytorch.modules import ResNet
 
 MODELS = """
@@ -26,6 +28,9 @@ def training():
 def loader():
     rng = np.random.default_rng(0)
     return rng.normal(size=(20, 1, 8, 8)).astype("f"), rng.integers(0, 10, 20)
+
+def parts():
+    return loader(), loader()
 """
 
 
@@ -79,3 +84,12 @@ def test_barrier(folder: Path) -> None:
     found = json.loads(run("barrier", "a.safetensors", "b.pt", *options, "--json"))
     assert len(found["t"]) == 3
     assert found["alignment"]["cost"] <= found["alignment"]["cost_before"]
+
+
+def test_studies_take_modules(folder: Path) -> None:
+    config = ob.studies.config.StudyConfig.model_construct(
+        model="models.py:factory", data="models.py:parts", train_size=None, test_size=None
+    )
+    setting = mlp_setting(config, [4])
+    assert setting.net.apply(setting.params(), setting.train[0]).shape == (20, 10)
+    assert setting.symmetry().factors

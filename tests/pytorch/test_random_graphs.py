@@ -86,6 +86,8 @@ class Graph(nn.Module):
     """Each step takes two of the values before it."""
 
     order: Tensor
+    weight: Any
+    bias: Any
 
     def __init__(self, steps: list[tuple[str, int, int]]) -> None:
         super().__init__()
