@@ -224,10 +224,18 @@ def _compiled(
     def outputs(leaves: list[Any]) -> list[np.ndarray]:
         data = [x for x in leaves if isinstance(x, np.ndarray)]
         data = [x.astype(np.float64) if double and is_float(x.dtype) else x for x in data]
-        with jax.enable_x64(double), jax.default_device(jax.devices("cpu")[0]):
+        with jax.enable_x64(double), _on_cpu():
             return [_wide(np.asarray(x)) for x in compiled(arrays, data)]
 
     return outputs
+
+
+def _on_cpu() -> Any:
+    """Where PyTorch computes too, unless JAX was started without."""
+    try:
+        return jax.default_device(jax.devices("cpu")[0])
+    except RuntimeError:
+        return contextlib.nullcontext()
 
 
 def _cast(tensor: Any, dtype: Any) -> Any:

@@ -95,8 +95,8 @@ def to_torch(params: Mapping[str, Any], module: Any) -> Any:
         The module.
 
     Raises:
-        ConversionError: If names or shapes are not those of the module, or if a value would
-            not fit its type; the first is named, and the module is left as it was.
+        ConversionError: If names or shapes are not those of the module; the first is named, and
+            the module is left as it was.
 
     Example:
         >>> import onebasin as ob
