@@ -81,8 +81,9 @@ def test_cited_papers_are_in_the_bibliography() -> None:
     assert cited <= known
 
 
-def test_readme_code_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_code_of_the_pages_runs(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
     namespace: dict[str, object] = {}
     for block in blocks:

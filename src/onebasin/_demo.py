@@ -29,7 +29,7 @@ def run(out: Path, seed: int, console: Console, say: Callable[[str], None]) -> N
     study = studies.get("compact")
     config = studies.load_config(study.config, "compact", "demo", overrides={"seed": seed})
     place = setting(config)
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     change = check_symmetry(symmetry, place.net.apply, place.params(), place.train[0][:2])
     console.print(str(symmetry), **PLAIN)
     console.print(

@@ -29,6 +29,7 @@ TINY = {
         "judges": 1,
         "predictive_samples": 10,
     },
+    "chains": {"num_samples": 8, "num_warmup": 2, "thin": 2, "epochs": 8},
     "dynamics": {"epochs": 2, "points": 3},
     "swaps": {"values": 2, "runs": 2, "epochs": 2},
     "keep": [1.0, 0.5],

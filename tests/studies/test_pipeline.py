@@ -158,7 +158,7 @@ def test_a_full_disk_says_how_many_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     study = toy([])
     study.run(Config(), tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
-    with pytest.raises(StudyError, match=r"needs 24 bytes .* and 10 are free"):
+    with pytest.raises(StudyError, match=r"needs 36 bytes .* and 10 are free"):
         study.run(Config(first=3), tmp_path)
     monkeypatch.undo()
     assert set(sections(tmp_path)) >= {"three"}

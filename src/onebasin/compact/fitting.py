@@ -17,10 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.compact.unit_blocks import unit_factor
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import check_floats
+from onebasin.symmetry import Symmetry
 
 COVARIANCES = ("diagonal", "low-rank")
+UNIT_BLOCKS = "unit-blocks"
+FORMS = (*COVARIANCES, UNIT_BLOCKS)
 _EXACT = jax.lax.Precision.HIGHEST
 
 
@@ -31,17 +35,20 @@ def fit_gaussian(
     rank: int | None = None,
     shrinkage: float | str = "auto",
     temperature: float = 1.0,
+    symmetry: Symmetry | None = None,
 ) -> Gaussian:
     """Fits a Gaussian to draws that lie in one basin.
 
     Args:
         draws: At least two draws; for a posterior that means something, aligned ones.
-        covariance: "diagonal" or "low-rank" (plus diagonal).
+        covariance: "diagonal", "low-rank" (plus diagonal), or "unit-blocks": the weights of a unit
+            vary together, those of different units do not.
         rank: Rank of the low-rank part; by default all that the draws have, one less than their
-            number.
+            number. Of unit blocks the components per unit, by default 4.
         shrinkage: The share of correlations that goes, 0 to 1; "auto" takes the one of least
             expected squared error (schafer2005shrinkage).
         temperature: The covariance is multiplied by it.
+        symmetry: The model's group, which says what a unit is; for "unit-blocks".
 
     Returns:
         A `Gaussian` with the draws' means and, at temperature 1, their variances.
@@ -58,6 +65,13 @@ def fit_gaussian(
     scale = float(np.sqrt(temperature))
     if covariance == "diagonal":
         return Gaussian(mean, jax.tree.map(lambda v: scale * jnp.sqrt(v), variance))
+    if covariance == UNIT_BLOCKS:
+        if symmetry is None:
+            raise ValueError("unit blocks need symmetry=, which says what a unit is")
+        share = 0.0 if shrinkage == "auto" else float(shrinkage)
+        return assemble(
+            mean, variance, unit_factor(symmetry, draws.params, rank), share, temperature
+        )
     spectrum = Spectrum.of(draws.params)
     share = spectrum.shrinkage() if shrinkage == "auto" else float(shrinkage)
     factor = spectrum.factor(draws.params, len(draws) - 1 if rank is None else rank)
@@ -154,8 +168,8 @@ def _check(
         )
     if len(draws) < 2:
         raise ValueError("one draw has no spread: fit a Gaussian to at least two")
-    if covariance not in COVARIANCES:
-        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(COVARIANCES)}")
+    if covariance not in FORMS:
+        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(FORMS)}")
     if rank is not None and covariance == "diagonal":
         raise ValueError(f"rank={rank} belongs to covariance='low-rank', got 'diagonal'")
     if rank is not None and not 1 <= rank < len(draws):

@@ -13,7 +13,7 @@ import numpy as np
 from onebasin.align import ManyAlignment, align_many, canonicalize
 from onebasin.compact import predictive, selecting
 from onebasin.compact.distilling import SMALL_STD, Distilled, distil
-from onebasin.compact.fitting import COVARIANCES, fit_gaussian, fit_mixture
+from onebasin.compact.fitting import COVARIANCES, FORMS, fit_gaussian, fit_mixture
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
 
@@ -104,8 +104,10 @@ def compact(
         cost: What aligns the draws, as for `align_many`; None chooses.
         scaling: How scalings are removed first, as for `align_many`; "auto" chooses, None leaves
             them.
-        covariance: "diagonal" or "low-rank"; None chooses.
-        rank: Rank of a low-rank fit; by default all that the draws have.
+        covariance: "diagonal", "low-rank" or "unit-blocks", as for `fit_gaussian`; None chooses
+            between the first two.
+        rank: Rank of a low-rank fit, by default all that the draws have; of unit blocks the
+            components per unit.
         shrinkage: Shrinkage of its correlations, as for `fit_gaussian`.
         temperature: Factor of the covariance; None chooses.
         num_starts: From how many of the draws the alignment by weights is tried.
@@ -143,8 +145,8 @@ def compact(
     if not seeing:
         alignment = align_many(symmetry, draws, cost=cost or "weights", scaling=_settled(scaling))
         options: dict[str, Any] = {"temperature": 1.0 if temperature is None else temperature}
-        if covariance == "low-rank":
-            options |= {"rank": rank, "shrinkage": shrinkage}
+        if covariance not in (None, "diagonal"):
+            options |= {"rank": rank, "shrinkage": shrinkage, "symmetry": symmetry}
         fit = fit_mixture if mixture else fit_gaussian
         found = fit(alignment.draws, covariance or "diagonal", **options)
         return Compact(found, "moments", found, alignment)
@@ -171,17 +173,19 @@ def compact(
         seen,
         COVARIANCES if covariance is None else (covariance,),
         for_choice,
+        symmetry,
         rank=rank,
         shrinkage=shrinkage,
         temperatures=selecting.TEMPERATURES if temperature is None else (temperature,),
     )
     alignment = alignments[way]
     aligned = alignment.draws
-    low_rank = choice.covariance == "low-rank"
-    fitter = selecting.Fitter.of(aligned, rank if low_rank else 0, shrinkage)
-    fitted: Gaussian | Mixture = fitter.fit(choice.covariance, choice.temperature, choice.stretch)
+    fitter = selecting.Fitter.of(aligned, choice.covariance, rank, shrinkage, symmetry)
+    fitted: Gaussian | Mixture = fitter.fit(choice.temperature, choice.stretch)
     if mixture:
-        fitted = fit_mixture(aligned, choice.covariance, temperature=choice.temperature)
+        fitted = fit_mixture(
+            aligned, choice.covariance, temperature=choice.temperature, symmetry=symmetry
+        )
     target = predictive.of_draws(apply_fn, draws.params, seen)
 
     def row(step: str, posterior: Any) -> Row:
@@ -200,8 +204,8 @@ def compact(
             row(f"scaling removed ({way.scaling})", fit_gaussian(Draws(free(draws.params))))
         )
     rows.append(row(f"aligned by {way.cost}", fit_gaussian(aligned)))
-    if low_rank:
-        rows.append(row("low rank", fitter.fit("low-rank", 1.0, 1.0)))
+    if choice.covariance != "diagonal":
+        rows.append(row(choice.covariance.replace("-", " "), fitter.fit(1.0, 1.0)))
     rows.append(
         row(
             f"moments: covariance x {choice.temperature:g}, mean x {choice.stretch:g}",
@@ -295,8 +299,8 @@ def _check(
         raise ValueError("one draw has no spread: a compact posterior needs at least two")
     if refine not in REFINEMENTS:
         raise ValueError(f"got refine={refine!r}, expected None or 'distil'")
-    if covariance is not None and covariance not in COVARIANCES:
-        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(COVARIANCES)}")
+    if covariance is not None and covariance not in FORMS:
+        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(FORMS)}")
     if (apply_fn is None) != (inputs is None):
         missing = "inputs" if inputs is None else "apply_fn"
         raise ValueError(f"got no {missing}: pass the model and training inputs, or neither")

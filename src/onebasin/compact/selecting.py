@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.compact import predictive
-from onebasin.compact.fitting import Spectrum, assemble
+from onebasin.compact.fitting import UNIT_BLOCKS, Spectrum, assemble
+from onebasin.compact.unit_blocks import unit_factor
 from onebasin.posterior import Draws, Gaussian
+from onebasin.symmetry import Symmetry
 
 TEMPERATURES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
 STRETCHES = (1.0, 1.05, 1.1, 1.15, 1.2)
@@ -55,22 +57,32 @@ class Fitter:
     shrinkage: float
 
     @classmethod
-    def of(cls, draws: Draws, rank: int | None, shrinkage: float | str) -> Fitter:
-        """The moments; `rank` 0 leaves correlations out."""
+    def of(
+        cls,
+        draws: Draws,
+        covariance: str,
+        rank: int | None,
+        shrinkage: float | str,
+        symmetry: Symmetry,
+    ) -> Fitter:
+        """The moments that a form of the covariance needs."""
         mean = draws.mean()
         variance = jax.tree.map(jnp.square, draws.std())
-        if rank == 0:
+        if covariance == "diagonal":
             return cls(mean, variance, None, 1.0)
+        if covariance == UNIT_BLOCKS:
+            share = 0.0 if shrinkage == "auto" else float(shrinkage)
+            return cls(mean, variance, unit_factor(symmetry, draws.params, rank), share)
         spectrum = Spectrum.of(draws.params)
         share = spectrum.shrinkage() if shrinkage == "auto" else float(shrinkage)
         most = len(draws) - 1
         factor = spectrum.factor(draws.params, most if rank is None else min(rank, most))
         return cls(mean, variance, factor, share)
 
-    def fit(self, covariance: str, temperature: Any, stretch: Any) -> Gaussian:
+    def fit(self, temperature: Any, stretch: Any) -> Gaussian:
         """One Gaussian."""
         mean = jax.tree.map(lambda m: stretch * m, self.mean)
-        if covariance == "diagonal" or self.factor is None:
+        if self.factor is None:
             std = jax.tree.map(lambda v: jnp.sqrt(temperature * v), self.variance)
             return Gaussian(mean, std)
         return assemble(mean, self.variance, self.factor, self.shrinkage, temperature)
@@ -111,6 +123,7 @@ def choose(
     inputs: Any,
     covariances: tuple[str, ...],
     key: jax.Array,
+    symmetry: Symmetry,
     *,
     rank: int | None,
     shrinkage: float | str,
@@ -127,6 +140,7 @@ def choose(
         inputs: Training inputs.
         covariances: Forms to try.
         key: Random key; all fits see the same noise.
+        symmetry: The model's group.
         rank: Rank of low-rank fits.
         shrinkage: Shrinkage of their correlations.
         temperatures: Temperatures to try.
@@ -137,9 +151,9 @@ def choose(
     target = predictive.of_draws(apply_fn, draws[out].params, inputs)
     tried = []
     for covariance in covariances:
-        fitter = Fitter.of(draws[rows], 0 if covariance == "diagonal" else rank, shrinkage)
+        fitter = Fitter.of(draws[rows], covariance, rank, shrinkage, symmetry)
         for temperature, stretch in itertools.product(temperatures, stretches):
-            q = fitter.fit(covariance, temperature, stretch)
+            q = fitter.fit(temperature, stretch)
             probs = predictive.of_gaussian(apply_fn, q, inputs, jax.random.clone(key), num_samples)
             score = float(predictive.cross_entropy(target, probs))
             tried.append(Choice(way, covariance, temperature, stretch, score))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -37,6 +38,7 @@ class Setting:
         """A network as it is initialised."""
         return self.net.init(jax.random.key(0) if key is None else key, self.train[0][:1])
 
+    @functools.cached_property
     def symmetry(self) -> Symmetry:
         """The network's group."""
         return discover(self.net.apply, self.params(), self.train[0][:2])

@@ -38,6 +38,15 @@ class Vi(Part):
     init_std: float = Field(0.01, gt=0, description="Standard deviations at the start.")
 
 
+class Chains(Part):
+    """SGHMC and SWAG, started at the members of the ensemble, for R-hat across them."""
+
+    num_samples: int = Field(40, ge=8, description="Draws kept per chain and per SWAG mode.")
+    num_warmup: int = Field(20, ge=0, description="Draws of SGHMC thrown away.")
+    thin: int = Field(20, ge=1, description="Steps of SGHMC between draws.")
+    epochs: int = Field(10, ge=1, description="Epochs of SWAG after the ensemble's.")
+
+
 class Fit(Part):
     """The compact fits."""
 
@@ -86,6 +95,7 @@ class CompactConfig(StudyConfig):
     hmc: Hmc = Field(Hmc(), description="Hamiltonian Monte Carlo.")
     ensemble: Ensemble = Field(Ensemble(), description="MAP networks.")
     vi: Vi = Field(Vi(), description="Mean-field variational inference.")
+    chains: Chains = Field(Chains(), description="Chains of SGHMC and modes of SWAG.")
     fit: Fit = Field(Fit(), description="The compact fits.")
     dynamics: Dynamics = Field(Dynamics(), description="Barriers during training.")
     swaps: Swaps = Field(Swaps(), description="The study of transpositions.")

@@ -32,11 +32,12 @@ MOMENTUM = 0.9
 
 
 def _train(step: Step, options: Any, **more: Any) -> Draws:
+    place = setting(step.config)
     return infer.ensemble(
         step.key,
-        problem(step.config, setting(step.config)),
+        problem(step.config, place),
         epochs=options.epochs,
-        batch_size=options.batch_size,
+        batch_size=min(options.batch_size, len(place.train[0])),
         optimizer=optax.sgd(options.learning_rate, MOMENTUM),
         memory=step.config.memory,
         progress=step.progress,
@@ -53,7 +54,7 @@ def dynamics(step: Step) -> None:
     place = setting(step.config)
     options = step.config.dynamics
     kept = _train(step, options, num_networks=2, every=options.every)
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     loss = losses(place.net.apply, place.train, place.test)
     epochs = np.unique(np.asarray(kept.statistics["epoch"]))
     first, second = kept.of_mode(0), kept.of_mode(1)
@@ -148,7 +149,7 @@ def swaps(step: Step) -> None:
     """Twins start a known number of swaps apart and see data in other orders."""
     place = setting(step.config)
     options = step.config.swaps
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     factor = next((f for f in symmetry.factors if "permutation" in f.kinds and f.copies == 1), None)
     if factor is None:
         step.say("This network has no units that can trade places.")

@@ -12,7 +12,7 @@ from onebasin.align import align_many
 from onebasin.compact import compact, fit_gaussian
 from onebasin.compact.distilling import mixtures
 from onebasin.posterior import Draws, Gaussian
-from onebasin.studies.compact.study import problem, setting, study
+from onebasin.studies.compact.study import problem, setting, study, training
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
 
@@ -79,10 +79,11 @@ def hmc(step: Step) -> None:
 @study.stage("Deep ensemble", reads=(*MODEL, "ensemble"))
 def ensemble(step: Step) -> None:
     """MAP networks from independent starts."""
+    place = setting(step.config)
     found = infer.ensemble(
         step.key,
-        problem(step.config, setting(step.config)),
-        **step.config.ensemble.model_dump(),
+        problem(step.config, place),
+        **training(step.config.ensemble, place),
         memory=step.config.memory,
         progress=step.progress,
         run=step.work / "ensemble",
@@ -93,10 +94,11 @@ def ensemble(step: Step) -> None:
 @study.stage("Variational inference", reads=(*MODEL, "vi"))
 def variational(step: Step) -> None:
     """One mean-field Gaussian, fitted to the posterior itself."""
+    place = setting(step.config)
     found = infer.mean_field(
         step.key,
-        problem(step.config, setting(step.config)),
-        **step.config.vi.model_dump(),
+        problem(step.config, place),
+        **training(step.config.vi, place),
         memory=step.config.memory,
         progress=step.progress,
         run=step.work / "vi",
@@ -128,7 +130,7 @@ def fits(step: Step) -> None:
     """Each posterior as one Gaussian: without alignment, as published, and ours."""
     place = setting(step.config)
     like = place.params()
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     draws = step.load("hmc", "draws", like)
     networks = step.load("ensemble", "networks", like)
     vi = step.load("variational", "gaussian", like)

@@ -145,7 +145,7 @@ def left_out(step: Step) -> None:
     """Fitted on all chains but one, judged by that one, beside the remaining chains."""
     place = setting(step.config)
     like = place.params()
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     draws = step.load("hmc", "draws", like)
     networks = step.load("ensemble", "networks", like)
     vi = step.load("variational", "gaussian", like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -24,13 +25,24 @@ study = Study(
 
 
 def setting(config: CompactConfig) -> Setting:
-    """The network and its data."""
+    """The network and its data: the same for all stages, which then share compiled programs."""
+    return _setting(config.model_dump_json())
+
+
+@functools.lru_cache(maxsize=1)
+def _setting(content: str) -> Setting:
+    config = CompactConfig.model_validate_json(content)
     return mlp_setting(config, config.hidden)
 
 
 def problem(config: CompactConfig, place: Setting) -> Problem:
     """The posterior that all methods are after."""
     return Problem(place.net, place.train, prior=Normal(config.prior_variance**0.5))
+
+
+def training(part: Any, place: Setting) -> dict[str, Any]:
+    """Options of a method that trains, with batches no larger than the data."""
+    return {**part.model_dump(), "batch_size": min(part.batch_size, len(place.train[0]))}
 
 
 def predictive(step: Step, place: Setting, posterior: Any, inputs: Any = None) -> np.ndarray:

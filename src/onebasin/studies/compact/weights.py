@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin.align import align, canonicalize
+from onebasin import infer
+from onebasin.align import align, align_many, canonicalize
 from onebasin.evaluate import functional_rhat, metrics, predict, prune_curve, rhat
 from onebasin.posterior import Draws, Gaussian, moments, push_forward
 from onebasin.studies.compact.posteriors import MODEL
-from onebasin.studies.compact.study import setting, study
+from onebasin.studies.compact.study import problem, setting, study
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Cell, Column, Figure, Frame, Panel, Row, Series, Table
 from onebasin.symmetry.group import path_name
@@ -35,7 +36,7 @@ def picture(step: Step) -> None:
     """A few hidden units of all draws, seen from two directions, before and after alignment."""
     place = setting(step.config)
     like = place.params()
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     way = step.load_notes("fits", "way")
     draws = step.load("hmc", "draws", like)
     aligned = step.load("fits", "hmc-aligned", like)
@@ -89,39 +90,88 @@ def picture(step: Step) -> None:
     )
 
 
-@study.stage("Convergence modulo symmetry", needs=("hmc", "fits"), reads=())
+@study.stage(
+    "Convergence modulo symmetry", needs=("hmc", "ensemble", "fits"), reads=(*MODEL, "chains")
+)
 def convergence(step: Step) -> None:
-    """R-hat of weights across chains, layer by layer, and of predictions."""
+    """R-hat of weights across chains, layer by layer, and of predictions, for three methods."""
     place = setting(step.config)
     like = place.params()
-    draws = step.load("hmc", "draws", like)
-    aligned = step.load("fits", "hmc-aligned", like)
-    before, after = rhat(draws), rhat(aligned)
-    probs = np.asarray(predict(place.net.apply, draws, place.test[0]))
-    function = functional_rhat(probs, draws.mode)
-
-    def cells(values: dict[str, np.ndarray]) -> dict[str, Cell]:
-        return {
-            key: Cell(
-                value=np.nanmedian(found),
-                low=np.nanquantile(found, 0.05),
-                high=np.nanquantile(found, 0.95),
-            )
-            for key, found in values.items()
-        }
-
-    rows = [
-        Row(label=path, cells=cells({"before": before.values[path], "after": after.values[path]}))
-        for path in before.values
-    ]
-    everything = {
-        "before": np.concatenate(list(before.values.values())),
-        "after": np.concatenate(list(after.values.values())),
+    networks = step.load("ensemble", "networks", like)
+    options = step.config.chains
+    shared: dict[str, Any] = {
+        "num_samples": options.num_samples,
+        "init": networks,
+        "memory": step.config.memory,
+        "progress": step.progress,
     }
-    rows.append(Row(label="all weights", cells=cells(everything), emphasis=True))
-    own = np.concatenate(list(function.values.values()))
-    rows.append(Row(label="predictions", cells=cells({"before": own, "after": own})))
-    step.say("Near 1 where chains cannot be told apart. Predictions do not see the alignment.")
+    for_sghmc, for_swag, for_draws = jax.random.split(step.key, 3)
+    sghmc = infer.sghmc(
+        for_sghmc,
+        problem(step.config, place),
+        num_chains=len(networks),
+        num_warmup=options.num_warmup,
+        thin=options.thin,
+        run=step.work / "sghmc",
+        **shared,
+    )
+    swag = infer.swag(
+        for_swag,
+        problem(step.config, place),
+        num_networks=len(networks),
+        epochs=options.epochs,
+        run=step.work / "swag",
+        **shared,
+    )
+    of_swag = _by_component(swag, for_draws, options.num_samples)
+    draws = step.load("hmc", "draws", like)
+    pairs = {
+        "HMC": (draws, step.load("fits", "hmc-aligned", like)),
+        "SGHMC": (sghmc, align_many(place.symmetry, sghmc).draws),
+        "SWAG": (of_swag, align_many(place.symmetry, of_swag).draws),
+    }
+    rows = []
+    for method, (raw, aligned) in pairs.items():
+        before, after = rhat(raw).values, rhat(aligned).values
+        rows += [
+            Row(
+                label=f"{method}, {path}",
+                group=method,
+                cells=_quantiles(before=before[path], after=after[path]),
+            )
+            for path in before
+        ]
+        whole = {
+            "before": np.concatenate(list(before.values())),
+            "after": np.concatenate(list(after.values())),
+        }
+        rows.append(
+            Row(
+                label=f"{method}, all weights",
+                group=method,
+                cells=_quantiles(**whole),
+                emphasis=True,
+            )
+        )
+        probs = np.asarray(predict(place.net.apply, raw, place.test[0]))
+        own = np.concatenate(list(functional_rhat(probs, raw.mode).values.values()))
+        rows.append(
+            Row(
+                label=f"{method}, predictions",
+                group=method,
+                cells=_quantiles(before=own, after=own),
+            )
+        )
+        if method == "HMC":
+            step.headline(
+                "median R-hat of the weights",
+                f"{np.nanmedian(whole['after']):.2f}",
+                f"{np.nanmedian(whole['before']):.2f} as drawn",
+            )
+    step.say(
+        "Near 1 where chains cannot be told apart. Predictions do not see the alignment. Chains of "
+        "SGHMC and modes of SWAG start at different members of the ensemble."
+    )
     step.show(
         Table(
             name="rhat",
@@ -134,16 +184,30 @@ def convergence(step: Step) -> None:
             rows=rows,
         )
     )
-    step.headline(
-        "median R-hat of the weights",
-        f"{np.nanmedian(everything['after']):.2f}",
-        f"{np.nanmedian(everything['before']):.2f} as drawn",
-    )
+
+
+def _by_component(mixture: Any, key: jax.Array, count: int) -> Draws:
+    """As many draws of every component, each a mode of its own."""
+    keys = jax.random.split(key, len(mixture.components))
+    parts = [q.sample(k, count).params for q, k in zip(mixture.components, keys, strict=True)]
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return Draws(joined, mode=np.repeat(np.arange(len(parts), dtype=np.int32), count))
+
+
+def _quantiles(**values: np.ndarray) -> dict[str, Cell]:
+    return {
+        key: Cell(
+            value=np.nanmedian(found),
+            low=np.nanquantile(found, 0.05),
+            high=np.nanquantile(found, 0.95),
+        )
+        for key, found in values.items()
+    }
 
 
 def _methods(step: Step, like: Any) -> dict[str, Gaussian]:
     """The Gaussians of all methods in the basin of the HMC fit."""
-    symmetry = setting(step.config).symmetry()
+    symmetry = setting(step.config).symmetry
     reference = moments(step.load("fits", "hmc-moments", like))
     found = {"HMC": reference}
     for name, stage, file in (
@@ -241,7 +305,7 @@ def pruning(step: Step) -> None:
     like = place.params()
     methods = _methods(step, like)
     member = step.load("fits", "ensemble-aligned", like)[0]
-    symmetry = place.symmetry()
+    symmetry = place.symmetry
     moved = align(symmetry, member, to=methods["HMC"].mean, cost="weights")
     targets = {name: q.mean for name, q in methods.items()} | {"ensemble member": moved.params}
 
