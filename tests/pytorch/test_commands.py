@@ -92,4 +92,4 @@ def test_studies_take_modules(folder: Path) -> None:
     )
     setting = mlp_setting(config, [4])
     assert setting.net.apply(setting.params(), setting.train[0]).shape == (20, 10)
-    assert setting.symmetry().factors
+    assert setting.symmetry.factors
