@@ -90,7 +90,7 @@ def test_state_that_does_not_fit_names_the_first_key() -> None:
     with pytest.raises(ConversionError, match=r"expected a torch.nn.Module"):
         ob.to_torch(module, params)
     with pytest.raises(ConversionError, match="expected a dictionary"):
-        ob.torch.state_dict([1])  # type: ignore[arg-type]
+        ob.torch.state_dict([1])
     assert all(torch.equal(module.state_dict()[k], before[k]) for k in before)
 
 
