@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint bench docs clean
+.PHONY: help test test-torch demo lint bench docs clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -9,9 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TREE := $(wildcard src tests examples benchmarks docs/*.py)
+TORCH := .venv-torch
+TORCH_STAMP := $(TORCH)/.installed
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo 'PYTHON=python3.12 picks the interpreter, ARGS="-k factory" goes on to the tool.'
 
 # Variables, not -c: they hold for the build backend too. pip from 25.3 on reads the second one for it.
@@ -26,6 +28,17 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: $(STAMP) ## Run the tests (ARGS go to pytest)
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# An environment of its own: the other one shows that nothing needs PyTorch.
+$(TORCH_STAMP): pyproject.toml constraints.txt
+	@$(TORCH)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(TORCH)
+	@echo "Installing PyTorch and the tests into $(TORCH); the first time takes a few minutes."
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(TORCH)/bin/python -m pip install --disable-pip-version-check -e '.[fast,test,torch]'
+	@touch $@
+
+test-torch: $(TORCH_STAMP) ## Install PyTorch and run its tests (ARGS go to pytest)
+	JAX_PLATFORMS=cpu $(TORCH)/bin/python -m pytest -n $(WORKERS) tests/pytorch $(ARGS)
 
 demo: $(STAMP) ## Bring HMC on digits into one basin, fit one Gaussian, judge it, write a report
 	$(BIN)/onebasin demo $(ARGS)
@@ -44,6 +57,6 @@ bench: $(STAMP) ## Run every script in benchmarks/
 docs: $(STAMP) ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-clean: ## Remove caches and build outputs; keeps .venv
+clean: ## Remove caches and build outputs; keeps the environments
 	rm -rf build dist docs/_build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -88,6 +88,16 @@ def python_loop(problem: ob.Problem, count: int) -> float:
     return seconds_of(epoch, repeats=2) / (count * STEPS)
 
 
+def chosen_group(problem: ob.Problem, count: int, weights: int) -> int:
+    """How many networks the library itself would train at a time."""
+    optimizer = training.default_optimizer(3e-3, 1000)
+    step = training.Epochs(training.potential, optimizer, BATCH, 1, 1)
+    state = start(problem, 1, optimizer)
+    one = jax.tree.map(lambda x: jax.eval_shape(lambda x: x[0], x), state)
+    number = jax.ShapeDtypeStruct((), jnp.int32)
+    return population.group_size(step.member, count, None, problem, one, number, weights=weights)
+
+
 def main() -> None:
     """Prints the table, and draws time against the number of networks."""
     parser = argparse.ArgumentParser(
@@ -113,7 +123,7 @@ def main() -> None:
         for count in counts:
             if count > 64 and not arguments.full:
                 continue
-            chosen = population.group_size(problem.init, count, None, weights=weights)
+            chosen = chosen_group(problem, count, weights)
             for group in sorted({1, min(count, 8), min(count, 64), chosen}):
                 if group == 1 and count > 64:
                     continue
@@ -132,6 +142,7 @@ def main() -> None:
                 mark = "*" if group == chosen else ""
                 times = f"{1e3 * seconds:9.4f} {1e3 * loop:9.4f} {loop / seconds:6.1f}"
                 print(f"{name:10} {count:6} {group:5}{mark or ' '} {times}", flush=True)
+                record.save(arguments.out, f"population-{platform}", {"rows": rows})
     record.save(arguments.out, f"population-{platform}", {"rows": rows}, figure(rows, platform))
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from onebasin import report as report
     from onebasin import store as store
     from onebasin import studies as studies
+    from onebasin import torch as torch
     from onebasin.evaluate import MMD as MMD
     from onebasin.evaluate import Comparison as Comparison
     from onebasin.evaluate import Diagnostic as Diagnostic
@@ -75,17 +76,20 @@ if TYPE_CHECKING:
     from onebasin.infer import Problem as Problem
     from onebasin.infer import StudentT as StudentT
     from onebasin.nets import Net as Net
+    from onebasin.torch import from_torch as from_torch
+    from onebasin.torch import to_torch as to_torch
 
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "report", "store", "studies")
+_ROOMS = ("data", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
     "Diagnostic": "evaluate",
     "Distances": "evaluate",
     "ess": "evaluate",
+    "from_torch": "torch",
     "functional_rhat": "evaluate",
     "index_test": "evaluate",
     "IndexTest": "evaluate",
@@ -107,6 +111,7 @@ _LAZY = {
     "Pruned": "evaluate",
     "rhat": "evaluate",
     "StudentT": "infer",
+    "to_torch": "torch",
     "wasserstein": "evaluate",
 }
 
@@ -156,6 +161,7 @@ __all__ = [
     "distil",
     "ess",
     "fit_gaussian",
+    "from_torch",
     "functional_rhat",
     "index_test",
     "infer",
@@ -180,6 +186,8 @@ __all__ = [
     "rhat",
     "store",
     "studies",
+    "to_torch",
+    "torch",
     "transpositions",
     "wasserstein",
 ]

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 EXPECTED = (
-    "(apply_fn, params, inputs), or (net, inputs) where net has "
+    "(apply_fn, params, inputs), or (net, inputs) where net is a PyTorch module or has "
     ".init(key, inputs) and .apply(params, inputs)"
 )
 
@@ -27,6 +27,12 @@ class Model(NamedTuple):
     apply_fn: Callable[[Any, Any], Any]
     params: Any
     inputs: Any
+
+
+class TorchModel(Model):
+    """A converted PyTorch module, with the module itself."""
+
+    module: Any
 
 
 def load_model(name: str, seed: int = 0) -> Model:
@@ -227,6 +233,8 @@ def _call(factory: Callable[[], Any], name: str) -> Any:
 
 def _as_model(returned: Any, name: str, seed: int) -> Model:
     match returned:
+        case (module, inputs) if is_torch(module):
+            return _converted(module, inputs, name)
         # A Flax module is callable too, but only through its apply.
         case (net, params, inputs) if _is_net(net):
             return Model(net.apply, params, inputs)
@@ -237,6 +245,36 @@ def _as_model(returned: Any, name: str, seed: int) -> Model:
     raise FactoryError(
         f"{name} returned {describe(returned)}, expected {EXPECTED}: change its return statement."
     )
+
+
+def is_torch(candidate: Any) -> bool:
+    """Whether it is a PyTorch module, without importing PyTorch."""
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+        for kind in type(candidate).__mro__
+    )
+
+
+def converted(module: Any, inputs: Any, name: str) -> tuple[Any, Any]:
+    """A PyTorch module that a factory returned, as a network and its parameters."""
+    from onebasin.torch import ConversionError, from_torch
+
+    try:
+        return from_torch(module, inputs)
+    except ConversionError as error:
+        raise FactoryError(f"{name} returned a PyTorch module, and {error}.") from error
+
+
+def _converted(module: Any, inputs: Any, name: str) -> Model:
+    import jax
+
+    from onebasin.torch.tensors import to_numpy
+
+    net, params = converted(module, inputs, name)
+    arrays = jax.tree.map(lambda x: to_numpy(x) if hasattr(x, "detach") else x, inputs)
+    model = TorchModel(net.apply, params, arrays)
+    model.module = module
+    return model
 
 
 def _is_net(candidate: Any) -> bool:

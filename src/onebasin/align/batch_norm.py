@@ -16,6 +16,8 @@ from onebasin.posterior import trees
 from onebasin.symmetry.program import Program, Variable, evaluate, trace
 
 COLLECTION = "batch_stats"
+# How the running mean and variance are called: by Flax, in their collection, and by PyTorch.
+ENDINGS = (("/mean", "/var"), ("running_mean", "running_var"))
 
 
 class _Layer(NamedTuple):
@@ -39,13 +41,15 @@ def reset_batch_norm(
 
     The average of two networks' statistics is not the statistics of their average. The layers are
     found in the model's own program, in inference mode: the value from which a leaf
-    `batch_stats/.../mean` is subtracted is that layer's input. They are reset one after the other,
+    `batch_stats/.../mean` (or `....running_mean`, of a PyTorch module) is subtracted is that
+    layer's input. They are reset one after the other,
     each on top of those before it, so that afterwards every layer's statistics are exactly those
     of its inputs over the data. That takes as many passes over the data as there are layers.
 
     Args:
         apply_fn: The model in inference mode, `apply_fn(params, inputs) -> outputs`.
-        params: Parameters {"params": ..., "batch_stats": ...}, as Flax has them.
+        params: Parameters {"params": ..., "batch_stats": ...}, as Flax has them, or by state-dict
+            names, as `from_torch` gives them.
         inputs: Training inputs, leading axis the example.
         statistics_fn: `statistics_fn(params, inputs) -> batch_stats` in place of all this, for
             models that keep them differently.
@@ -54,11 +58,17 @@ def reset_batch_norm(
     Returns:
         The raw and the repaired parameters; scales and shifts are empty.
     """
-    if not isinstance(params, Mapping) or COLLECTION not in params:
+    named = isinstance(params, Mapping) and any(str(n).endswith(ENDINGS[1][0]) for n in params)
+    if not isinstance(params, Mapping) or not (COLLECTION in params or named):
         raise ValueError(
             f"the parameters have no {COLLECTION!r} to reset, expected a mapping with it beside "
-            "'params'; networks without BatchNorm take repair"
+            "'params', or 'running_mean' among its names; networks without BatchNorm take repair"
         )
+    if statistics_fn is not None and COLLECTION not in params:
+        fresh = statistics_fn(params, inputs)
+        old = {name: params.get(name) for name in fresh}
+        trees.check_same(old, fresh, "the parameters", "what statistics_fn gives")
+        return Repaired(params, {**params, **fresh}, {}, {})
     if statistics_fn is not None:
         fresh = statistics_fn(params, inputs)
         trees.check_same(params[COLLECTION], fresh, COLLECTION, "what statistics_fn gives")
@@ -104,9 +114,10 @@ def _statistics_leaves(params: Any) -> dict[int, tuple[str, int]]:
     places = {path: number for number, path in enumerate(paths)}
     found = {}
     for number, path in enumerate(paths):
-        if path.startswith(f"{COLLECTION}/") and path.endswith("/mean"):
-            variance = path.removesuffix("mean") + "var"
-            if variance in places:
+        for mean, var in ENDINGS:
+            variance = path.removesuffix(mean) + var
+            ours = path.startswith(f"{COLLECTION}/") or mean == ENDINGS[1][0]
+            if ours and path.endswith(mean) and variance in places:
                 found[number] = path, places[variance]
     if not found:
         raise ValueError(

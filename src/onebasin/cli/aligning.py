@@ -21,6 +21,7 @@ from onebasin.cli.networks import (
     check_out,
     read_network,
     read_networks,
+    save_network,
 )
 from onebasin.store import save_params
 
@@ -73,7 +74,8 @@ def align(
 
     What was moved is written to --out, and its certificate printed: the cost before and after, and
     for each factor the swaps and the least margin of a match over the next best. Files are
-    safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel.
+    safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel; of
+    PyTorch modules they are state dicts, and .pt files with nothing but tensors are read too.
 
     Example: `onebasin align onebasin-demo/a.safetensors onebasin-demo/b.safetensors
     --model examples/digits.py:factory --out onebasin-demo/c.safetensors`
@@ -114,7 +116,7 @@ def align(
             text, fields = _align_draws(symmetry, networks, target, out, options)
         else:
             options["restarts"] = restarts
-            text, fields = _align_network(symmetry, networks, target, out, options)
+            text, fields = _align_network(symmetry, networks, target, out, loaded, options)
     if as_json:
         to = str(reference) if reference else "mean"
         print_json({"moved": str(moving), "reference": to, "out": str(out), **fields})
@@ -124,10 +126,15 @@ def align(
 
 
 def _align_network(
-    symmetry: onebasin.Symmetry, network: Any, target: Any, out: Path, options: dict[str, Any]
+    symmetry: onebasin.Symmetry,
+    network: Any,
+    target: Any,
+    out: Path,
+    model: Model,
+    options: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     found = onebasin.align(symmetry, network, to=target, **options)
-    save_params(out, found.params)
+    save_network(out, found.params, model)
     return str(found), certificate(found)
 
 

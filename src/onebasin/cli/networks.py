@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from safetensors import SafetensorError, safe_open
 
 import onebasin
-from onebasin._factory import EXPECTED, Model
+from onebasin._factory import EXPECTED, Model, TorchModel
 from onebasin.align.checks import check_finite
-from onebasin.store import load_params
+from onebasin.store import load_params, save_params
 
 ModelOption = Annotated[
     str,
@@ -49,10 +50,36 @@ def check_out(out: Path, inputs: list[Path]) -> None:
 
 def read_networks(path: Path, model: Model) -> Any:
     """The parameters, or `Draws`, in a file, after checking that they are finite."""
-    found = load_params(path, model.params)
+    found = _read(path, model)
     params = found.params if isinstance(found, onebasin.Draws) else found
     check_finite(f"the file {path}", params)
     return found
+
+
+def _read(path: Path, model: Model) -> Any:
+    """A file of ours, or the state dict of a PyTorch module."""
+    if not isinstance(model, TorchModel) or _holds_draws(path):
+        return load_params(path, model.params)
+    params = onebasin.torch.load_checkpoint(path, model.module)
+    return {name: params[name] for name in model.params}
+
+
+def _holds_draws(path: Path) -> bool:
+    try:
+        with safe_open(path, framework="np") as file:
+            return "draws" in (file.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
+
+
+def save_network(path: Path, params: Any, model: Model) -> None:
+    """Writes one network; that of a PyTorch module as its whole state dict."""
+    if isinstance(model, TorchModel):
+        from onebasin.torch.tensors import to_numpy
+
+        state = onebasin.torch.state_dict(params, model.module)
+        params = {name: to_numpy(x) for name, x in state.items()}
+    save_params(path, params)
 
 
 def read_network(path: Path, model: Model, role: str) -> Any:

@@ -27,6 +27,7 @@ LAYOUTS: dict[str, tuple[int, ...] | None] = {
 BY_AXES = {2: "linear", 4: "conv"}
 IGNORED = "num_batches_tracked"
 PREFIXES = ("module.", "model.", "net.")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +82,11 @@ def open_torch(
     *,
     draws: slice | None = None,
 ) -> Any:
-    """Reads a network, or a population, that torch users saved as safetensors.
+    """Reads a network, or a population, that torch users saved: safetensors, or .pt files.
 
-    Half precision is read as float32. Prefixes that wrappers add (`module.`, `model.`, `net.`) and
-    counts of batches are passed over.
+    Files of `torch.save` need PyTorch, and may hold nothing but tensors. Half precision is read as
+    float32. Prefixes that wrappers add (`module.`, `model.`, `net.`) and counts of batches are
+    passed over.
 
     Args:
         path: A file with one network or with stacked networks, where every tensor has a leading
@@ -124,7 +126,8 @@ def open_torch(
         found, stacked = _network(path, where, leaves, draws)
         tree = arranged(found, like, f"the file {path}")
         return _population(tree) if stacked else tree
-    files = sorted(path.glob("*.safetensors"), key=_by_number)[draws or slice(None)]
+    known = [file for file in path.glob("*") if file.suffix in (".safetensors", *PICKLES)]
+    files = sorted(known, key=_by_number)[draws or slice(None)]
     if not files:
         raise CheckpointError(
             f"the folder {path} has no safetensors files{' in this range' if draws else ''}, "
@@ -156,7 +159,7 @@ def _network(
 ) -> tuple[dict[str, jax.Array], bool]:
     """The leaves of one file, and whether it holds stacked networks."""
     try:
-        tensors = map_tensors(path)
+        tensors = _unpickled(path) if path.suffix in PICKLES else map_tensors(path)
     except OSError as error:
         raise CheckpointError(
             f"the file {path} cannot be read ({error.strerror or error})."
@@ -177,6 +180,16 @@ def _network(
         name: _ours(path, keys[name], tensors[keys[name]][pick], where[name].layout, leaf, stacked)
         for name, leaf in leaves.items()
     }, stacked
+
+
+def _unpickled(path: Path) -> dict[str, np.ndarray]:
+    from onebasin.torch import ConversionError
+    from onebasin.torch.checkpoints import read_tensors
+
+    try:
+        return read_tensors(path)
+    except ConversionError as error:
+        raise StoreError(str(error)) from error
 
 
 def _bare(name: str) -> str:

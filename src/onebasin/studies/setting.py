@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin import data
-from onebasin._factory import FactoryError, describe, load_returned
+from onebasin._factory import FactoryError, converted, describe, is_torch, load_returned
 from onebasin.nets import Net, mlp
 from onebasin.studies.config import StudyConfig
 from onebasin.studies.errors import StudyError
@@ -72,9 +72,14 @@ def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu"
 
 
 def _own_model(name: str) -> Net:
-    expected = "(net, inputs), or a net: .init(key, inputs) and .apply(params, inputs) -> logits"
+    expected = (
+        "(module, inputs) with a PyTorch module, (net, inputs), or a net: .init(key, inputs) and "
+        ".apply(params, inputs) -> logits"
+    )
     try:
         found = load_returned(name, "factory", expected)
+        if isinstance(found, tuple) and len(found) == 2 and is_torch(found[0]):
+            return converted(*found, name)[0]
     except FactoryError as error:
         raise StudyError(str(error)) from error
     if isinstance(found, tuple) and len(found) == 2:

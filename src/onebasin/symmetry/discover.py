@@ -51,6 +51,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
         >>> ob.discover(model, params, jnp.ones((1, 3)))
         Symmetry(1 factors, log_copies=4.8, scaling_dimension=5)
     """
+    _check_function(apply_fn)
     _check_arrays(params)
     symmetry = analyse(read(apply_fn, params, inputs), params).symmetry
     check_symmetry(symmetry, apply_fn, params, inputs, num_elements=1, power=False)
@@ -106,6 +107,15 @@ def analyse(program: Program, params: Any) -> Analysis:
         ),
     )
     return Analysis(symmetry, names, planner, recorder.types)
+
+
+def _check_function(apply_fn: Any) -> None:
+    """A PyTorch module can be called, but not traced: say what to do instead."""
+    if any(kind.__module__ == "torch.nn.modules.module" for kind in type(apply_fn).__mro__):
+        raise SymmetryError(
+            "apply_fn is a PyTorch module: convert it with `net, params = "
+            "onebasin.from_torch(module, inputs)`, and pass net.apply and params"
+        )
 
 
 def _check_arrays(params: Any) -> None:

@@ -1,0 +1,154 @@
+"""Parameters by their state-dict names: out of a module, into one, and as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.torch.errors import ConversionError
+from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy, to_tensor
+
+
+def entries(module: Any) -> dict[str, Any]:
+    """The tensors of a module's state dict, themselves and not copies."""
+    tensors = module.state_dict(keep_vars=True)
+    return {name: x for name, x in tensors.items() if isinstance(x, pytorch().Tensor)}
+
+
+def owners(module: Any) -> dict[str, str]:
+    """For each name in the state dict, the first name of the same tensor: tied weights are one."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(x), name) for name, x in entries(module).items()}
+
+
+def read_params(module: Any) -> dict[str, jax.Array]:
+    """Floating-point parameters and buffers as arrays, each tied tensor once.
+
+    Raises:
+        ConversionError: If JAX would narrow one of them.
+    """
+    owner = owners(module)
+    params = {}
+    for name, tensor in entries(module).items():
+        if owner[name] != name or not is_float(numpy_dtype(tensor.dtype, repr(name))):
+            continue
+        array = to_numpy(tensor, repr(name))
+        # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
+        params[name] = jnp.asarray(array)
+        if params[name].dtype != array.dtype:
+            raise ConversionError(
+                f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
+                "switch on jax_enable_x64, or call module.float() first"
+            )
+    if not params:
+        raise ConversionError(
+            "the module has no floating-point parameters: there is nothing to convert"
+        )
+    return params
+
+
+def state_dict(params: Mapping[str, Any], module: Any = None) -> dict[str, Any]:
+    """Parameters as tensors, bit for bit.
+
+    Args:
+        params: Arrays by their state-dict names.
+        module: If given, the result is complete for `module.load_state_dict`: tied weights stand
+            under all their names, and what is not a parameter of ours (integer buffers such as
+            counts of batches) is taken from the module.
+
+    Returns:
+        Tensors by name, in memory of their own.
+
+    Raises:
+        ConversionError: If names or shapes are not those of the module; the first is named.
+
+    Example:
+        >>> import onebasin as ob
+        >>> net, params = ob.from_torch(module, inputs)  # doctest: +SKIP
+        >>> torch.save(ob.torch.state_dict(params), "weights.pt")  # doctest: +SKIP
+    """
+    _check_mapping(params)
+    if module is None:
+        return {name: to_tensor(x) for name, x in params.items()}
+    targets = entries(module)
+    owner = owners(module)
+    check_fits(params, module)
+    return {
+        name: to_tensor(params[owner[name]]) if owner[name] in params else x.detach().clone()
+        for name, x in targets.items()
+    }
+
+
+def to_torch(params: Mapping[str, Any], module: Any) -> Any:
+    """Writes parameters into a module, bit for bit where the types are the same.
+
+    Args:
+        params: Arrays by the module's state-dict names, as `from_torch` and everything that works
+            on parameters gives them.
+        module: The module, on any device; changed in place.
+
+    Returns:
+        The module.
+
+    Raises:
+        ConversionError: If names or shapes are not those of the module; the first is named, and
+            the module is left as it was.
+
+    Example:
+        >>> import onebasin as ob
+        >>> net, params = ob.from_torch(module, inputs)  # doctest: +SKIP
+        >>> merged = ob.to_torch(ob.interpolate(params, others, 0.5), module)  # doctest: +SKIP
+    """
+    torch = pytorch()
+    if not isinstance(module, torch.nn.Module):
+        raise ConversionError(
+            f"the module is a {type(module).__name__}, expected a torch.nn.Module: "
+            "write to_torch(params, module)"
+        )
+    _check_mapping(params)
+    check_fits(params, module)
+    targets = entries(module)
+    with torch.no_grad():
+        for name, x in params.items():
+            targets[name].copy_(to_tensor(x))
+    return module
+
+
+def check_fits(params: Mapping[str, Any], module: Any) -> None:
+    """Refuses parameters that are not those of a module, naming the first that differs."""
+    targets = entries(module)
+    owner = owners(module)
+    # Buffers that are only compared with something are not among the parameters.
+    expected = [name for name, _ in module.named_parameters() if owner.get(name) == name]
+    for name in [*expected, *params]:
+        if name not in params:
+            raise ConversionError(
+                f"the parameters have no {name!r}, which the module has: they are those of "
+                "another module"
+            )
+        if name not in targets or owner[name] != name:
+            other = f", which it ties to {owner[name]!r}" if name in owner else ""
+            raise ConversionError(
+                f"the parameters have {name!r}, which the module has not{other}: they are those "
+                "of another module"
+            )
+        shape, wanted = np.shape(params[name]), tuple(targets[name].shape)
+        if shape != wanted:
+            stacked = shape[1:] == wanted
+            advice = "pick one of the stacked networks" if stacked else "it is another module's"
+            raise ConversionError(
+                f"the parameter {name!r} has shape {shape}, and the module expects {wanted}: "
+                f"{advice}"
+            )
+
+
+def _check_mapping(params: Any) -> None:
+    if not isinstance(params, Mapping):
+        raise ConversionError(
+            f"the parameters are a {type(params).__name__}, expected a dictionary of arrays by "
+            "their state-dict names"
+        )
