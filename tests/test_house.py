@@ -92,6 +92,6 @@ def test_code_of_the_pages_runs(page: str) -> None:
 
 def test_numbers_of_the_pages_are_those_of_the_results() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "docs/numbers.py", "--check"], capture_output=True, text=True
+        [sys.executable, ROOT / "docs/page_numbers.py", "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
