@@ -1,8 +1,8 @@
 """Numbers of README and documentation, written from `results/` and nowhere else.
 
 A page holds blocks `<!-- numbers: RUN STAGE TABLE [ROW | ROW ...] -->` to `<!-- end -->`; what
-stands between is the table of that run. `python docs/page_numbers.py` writes them all, `--check` says
-whether they are right.
+stands between is the table of that run. `python docs/page_numbers.py` writes them all, `--check`
+says whether they are right.
 """
 
 from __future__ import annotations
