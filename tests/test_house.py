@@ -21,6 +21,10 @@ def test_imports_point_one_way() -> None:
     lint = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
     done = run("-c", lint)
     assert done.returncode == 0, done.stdout + done.stderr
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/studies.md")]
+    blocks = [page.count("<!-- numbers: ") for page in pages]
+    assert blocks == [page.count("<!-- end -->") for page in pages]
+    assert blocks[0] >= 2
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +99,7 @@ def test_numbers_of_the_pages_are_those_of_the_results() -> None:
         [sys.executable, ROOT / "docs/page_numbers.py", "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/studies.md")]
+    blocks = [page.count("<!-- numbers: ") for page in pages]
+    assert blocks == [page.count("<!-- end -->") for page in pages]
+    assert blocks[0] >= 2

@@ -53,13 +53,16 @@ def sentence(agreement: studies.Table, judged: studies.Table) -> str:
     def share(row: str) -> str:
         return f"{100 * agreement.cell(row, 'agreement').value:.1f} %"
 
+    def judged_share(row: str) -> str:
+        return f"{100 * judged.cell(row, 'agreement').value:.1f} %"
+
     return (
         f"As drawn, one Gaussian gives HMC's answer on {share('HMC, one Gaussian, unaligned')} of "
-        f"the test inputs; in one basin on {share('HMC, moments')} (moments) and "
-        f"{share('HMC, distilled')} (distilled), while chains of HMC agree with each other on "
-        f"{share('floor: a chain of HMC against the others')}. Judged by chains that were left "
-        f"out, its total variation is {judged.cell(GAUSSIAN, 'ratio').value:.2f} times that of "
-        "the remaining chains of HMC."
+        f"the test inputs; in one basin, its spread tempered, on "
+        f"{share('HMC, moments (tempered)')}; distilled, on {share('HMC, distilled')} (all in "
+        "sample). Judged by chains of HMC that were left out, the distilled Gaussian agrees on "
+        f"{judged_share(GAUSSIAN)}, the remaining chains on {judged_share('remaining chains')}, "
+        f"and its total variation is {judged.cell(GAUSSIAN, 'ratio').value:.2f} times theirs."
     )
 
 

@@ -4,12 +4,15 @@ import functools
 import json
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from onebasin import cli, studies
+from onebasin import _demo, cli, store, studies
 from onebasin.studies import Figure, Section, Table
 from onebasin.studies.compact import CompactConfig, study
+from onebasin.studies.compact.study import setting
 
 TINY = {
     "train_size": 200,
@@ -148,6 +151,11 @@ def test_a_model_and_data_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monkey
         (["compact", "--set", "hidden"], "expected FIELD=VALUE"),
         (["compact", "--set", "hiden=3"], "did you mean 'hidden'"),
         (["compact", "--resume", "--out", "none"], "no run of a study"),
+        (["compact", "--resume", "--set", "seed=1"], "leave out --config, --set"),
+        (["compact", "--set", "fit.cost=wieghts"], "fit.cost is 'wieghts'"),
+        (["compact", "--set", "dynamics.every=99"], "every=99 is more than epochs"),
+        (["compact", "--set", "keep=[0]"], "keep.0 is 0"),
+        (["compact", "--out", "/proc/none/run"], "no folder can be made"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
@@ -155,3 +163,29 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_spreads_are_those_of_the_aligned_draws(folder: Path) -> None:
+    config = studies.validated(CompactConfig, TINY, "tiny")
+    like = setting(config).params()
+    aligned = store.load(folder / "stages/fits/hmc-aligned.safetensors", like=like)
+    sigma = np.concatenate([np.ravel(x) for x in jax.tree.leaves(aligned.std())])
+    figure = next(i for i in found(folder)["spreads"].items if i.name == "sigma")
+    assert isinstance(figure, Figure)
+    shown = next(s for s in figure.panels[1].series if s.name == "HMC")
+    low, high = np.log10(sigma.min() + 1e-12), np.log10(sigma.max() + 1e-12)
+    width = (high - low) / len(shown.x)
+    assert shown.x[0] == pytest.approx(low + width / 2, abs=0.01)
+    assert shown.x[-1] == pytest.approx(high - width / 2, abs=0.01)
+
+
+def test_the_demo_says_what_the_tables_say(folder: Path) -> None:
+    agreement = found(folder)["agreement"].table("agreement")
+    judged = found(folder)["left-out"].table("left-out")
+    text = _demo.sentence(agreement, judged)
+    ratio = judged.cell("one Gaussian, distilled", "ratio").value
+    assert f"{ratio:.2f} times theirs" in text
+    raw = agreement.cell("HMC, one Gaussian, unaligned", "agreement").value
+    assert f"{100 * raw:.1f} % of the test inputs" in text
+    shown = _demo.rendered(judged)
+    assert shown.row_count == len(judged.rows)

@@ -85,6 +85,70 @@ def test_a_damaged_stage_is_done_again(tmp_path: Path) -> None:
     assert log[3:] == ["one"]
 
 
+def test_what_was_made_from_another_result_is_done_again(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+    study.run(Config(), tmp_path / "a")
+    study.run(Config(first=2), tmp_path / "b")
+    # The same configuration, another result: as a redone stage on another machine may have.
+    own = tmp_path / "a/stages/one"
+    other = json.loads((tmp_path / "b/stages/one/stage.json").read_text())
+    note = json.loads((own / "stage.json").read_text())
+    (own / "draws.safetensors").write_bytes(
+        (tmp_path / "b/stages/one/draws.safetensors").read_bytes()
+    )
+    note["files"]["draws.safetensors"] = other["files"]["draws.safetensors"]
+    (own / "stage.json").write_text(json.dumps(note))
+    del log[:]
+    study.run(Config(), tmp_path / "a")
+    assert log == ["two"]
+
+
+def test_a_change_of_the_users_own_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = toy([])
+    (tmp_path / "own.py").write_text("def factory(): return 1")
+    for name in ("own.py:factory", "own:factory"):
+        before = study.fingerprints(Config(model=name))
+        assert before == study.fingerprints(Config(model=name))
+        (tmp_path / "own.py").write_text(f"def factory(): return {name!r}")
+        assert before["one"] != study.fingerprints(Config(model=name))["one"]
+
+
+def test_results_of_another_configuration_are_not_shown(tmp_path: Path) -> None:
+    study = toy([])
+    study.run(Config(), tmp_path)
+
+    class Stop(Exception):
+        pass
+
+    def stop(sentence: str) -> None:
+        if "two" in sentence:
+            raise Stop
+
+    with pytest.raises(Stop):
+        study.run(Config(second=7), tmp_path, say=stop)
+    assert set(sections(tmp_path)) == {"one", "three"}
+
+
+def test_a_run_that_died_at_once_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    toy([]).run(Config(), tmp_path)
+
+
+def test_divergence_is_a_sentence_of_the_stage(tmp_path: Path) -> None:
+    study = Study("toy", "A toy", "", Config)
+
+    @study.stage("Diverges")
+    def diverges(step) -> None:
+        raise ArithmeticError("the loss left the real numbers")
+
+    with pytest.raises(StudyError, match="stage 'diverges' stopped: the loss left"):
+        study.run(Config(), tmp_path)
+
+
 def test_a_stage_that_breaks_leaves_the_others(tmp_path: Path) -> None:
     log: list[str] = []
     study = toy(log)
@@ -102,7 +166,7 @@ def test_a_stage_that_breaks_leaves_the_others(tmp_path: Path) -> None:
     assert set(sections(tmp_path)) == {"one", "two", "three"}
     study.run(Config(), tmp_path)
     assert log == ["one", "two", "three", "breaks", "breaks"]
-    assert not (tmp_path / "work/breaks").exists()
+    assert not list((tmp_path / "work").glob("*"))
 
 
 def test_keys_depend_on_seed_and_stage_alone(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ def study(
     with working(f"The study {name}", as_json, spinner=False):
         chosen = studies.get(name)
         if resume:
+            if config or fields or model or data:
+                fail(
+                    "--resume goes on with the configuration that the run has, and got another: "
+                    "leave out --config, --set, --model and --data, or leave out --resume"
+                )
             written = studies.read_run(folder)
             if written["study"] != name:
                 fail(f"{folder} is a run of the study {written['study']!r}, not of {name!r}")
@@ -77,12 +82,12 @@ def study(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("onebasin-demo"),
+    out: Annotated[Path, typer.Option(help="The folder of the run.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Bring HMC on handwritten digits into one basin, fit one Gaussian, and judge it: minutes.
 
-    Example: `onebasin demo --out onebasin-demo`
+    Example: `onebasin demo --out runs/demo`
     """
     from onebasin import _demo
 

@@ -137,16 +137,22 @@ def distil(
     size = min(batch_size, len(target))
     found, scores = {}, {}
 
-    def refine(name: str, settings: Settings, variables: Any) -> None:
-        found[name] = q = _refined(
-            apply_fn, settings, variables, seen, target, jax.random.clone(for_steps)
-        )
+    def score(name: str, q: Gaussian) -> None:
+        found[name] = q
         probs = predictive.of_gaussian(apply_fn, q, out, jax.random.clone(for_score), SCORED)
         scores[name] = float(predictive.cross_entropy(target_out, probs)) - floor
+
+    def refine(name: str, settings: Settings, variables: Any) -> None:
+        score(
+            name,
+            _refined(apply_fn, settings, variables, seen, target, jax.random.clone(for_steps)),
+        )
 
     for name, start in starts.items():
         spread = jax.tree.map(_log_std, start.variance())
         refine(name, (steps, num_samples, size, learning_rate), (start.mean, spread, None))
+        # Refining is not bound to help: what it started from stays in the race.
+        score(f"{name}, as it is", start)
     finite = {name: score for name, score in scores.items() if np.isfinite(score)}
     if not finite:
         raise ArithmeticError(

@@ -37,9 +37,10 @@ class Compact:
 
     Attributes:
         posterior: The result: a Gaussian, or a mixture where one was asked for.
-        flavour: "moments" (fitted to the draws alone) or "distilled" (its predictive fitted to
-            theirs); the two are different quantities.
-        moments: The fit to the draws alone, whatever the flavour.
+        flavour: "moments" (mean and covariance of the aligned draws, with the temperature and the
+            stretch of `choice`) or "distilled" (its predictive fitted to theirs); the two are
+            different quantities.
+        moments: The fit of the first kind, whatever the flavour.
         alignment: How the draws were brought together.
         rows: What each step gained; empty without a model and inputs.
         choice: What the fit was made with, as chosen on held-out draws; None where nothing was.

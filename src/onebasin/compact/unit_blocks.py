@@ -24,29 +24,27 @@ MAX_BYTES = 4 * 2**30
 def blocks_of(symmetry: Symmetry, params: Any) -> tuple[list[np.ndarray], int]:
     """For each leaf the block that each weight belongs to, -1 for none; and how many there are.
 
-    Where several factors act on a leaf, the weight belongs to that of the last axis: the unit that
-    it goes into.
+    Factors stand in the order in which the model uses them, so where several act on a leaf, the
+    weight belongs to that of the last: the unit that it goes into.
     """
     leaves, _ = symmetry.flatten(params)
     places = {leaf.path: number for number, leaf in enumerate(symmetry.leaves)}
     blocks = [np.full(np.shape(leaf), -1) for leaf in leaves]
-    last = [-1] * len(leaves)
     count = 0
     for factor in symmetry.factors:
         if "permutation" not in factor.kinds or factor.copies != 1:
             continue
-        used = False
+        used: set[int] = set()
         for site in factor.sites:
             number = places[site.path]
             shape = blocks[number].shape
-            if site.axis is None or site.axis <= last[number] or shape[site.axis] != factor.size:
+            if site.axis is None or number in used or shape[site.axis] != factor.size:
                 continue
             units = count + np.arange(factor.size)
             along = [1] * len(shape)
             along[site.axis] = factor.size
             blocks[number] = np.broadcast_to(units.reshape(along), shape).copy()
-            last[number] = site.axis
-            used = True
+            used.add(number)
         count += factor.size if used else 0
     return blocks, count
 

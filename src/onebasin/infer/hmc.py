@@ -4,7 +4,7 @@ With momentum p ~ N(0, M) the dynamics of H(theta, p) = U(theta) / T + p^T M^-1 
 for a trajectory by leapfrog steps of size eps, and its end is accepted with probability
 min(1, exp(H before - H after)) (neal2011mcmc). The trajectory length is pi sigma / 2 for a prior of
 standard deviation sigma, which takes a draw of the prior to an independent one
-(izmailov2021bayesian); with one scale per layer M^-1 is proportional to the prior's variances.
+(izmailov2021what); with one scale per layer M^-1 is proportional to the prior's variances.
 Kernels are blackjax's.
 """
 

@@ -65,10 +65,10 @@ def load_setting(
         dataset: Another data set than the configuration's.
     """
     source = config.data or dataset or config.dataset
-    if config.model is not None:
-        return f"{config.model} on {source}", mlp_setting(config, [])
     if dataset is not None:
         config = config.model_copy(update={"dataset": dataset})
+    if config.model is not None:
+        return f"{config.model} on {source}", mlp_setting(config, [])
     train, test = load_data(config, flat=net.kind == "mlp")
     classes = int(np.max(np.asarray(train[1]))) + 1
     return f"{net.label} on {source}", Setting(net.build(classes), train, test)

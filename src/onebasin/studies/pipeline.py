@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import hashlib
+import importlib.util
 import json
 import platform
 import shutil
@@ -103,6 +104,7 @@ class Study(Generic[Config]):
     def fingerprints(self, config: StudyConfig) -> dict[str, str]:
         """What each stage's result is determined by, as a hash."""
         values = config.model_dump(mode="json")
+        sources = {name: source_hash(name) for name in (config.model, config.data) if name}
         found: dict[str, str] = {}
         for stage in self.stages:
             content = {
@@ -112,6 +114,7 @@ class Study(Generic[Config]):
                 "config": {
                     name: values[name] for name in (*StudyConfig.model_fields, *stage.reads)
                 },
+                "sources": sources,
                 "needs": {name: found[name] for name in stage.needs},
             }
             del content["config"]["memory"]  # type: ignore[attr-defined]
@@ -164,15 +167,20 @@ class Study(Generic[Config]):
     ) -> None:
         wanted = self.fingerprints(config)
         _write_run(folder, self, config)
+        contents: dict[str, str] = {}
         for number, stage in enumerate(self.stages, 1):
             place = f"[{number}/{len(self.stages)}] {stage.name}"
             done = finished(folder, stage.name)
-            if done is not None and done["fingerprint"] == wanted[stage.name]:
+            read = {name: contents[name] for name in stage.needs}
+            same = done is not None and done["fingerprint"] == wanted[stage.name]
+            if done is not None and same and done.get("read") == read:
                 say(f"{place}: done before in {done['seconds']:.1f} s, kept")
-                continue
-            say(f"{place}: {stage.title}")
-            seconds = _do(stage, wanted[stage.name], config, folder, progress)
-            say(f"{place}: {seconds:.1f} s")
+            else:
+                say(f"{place}: {stage.title}")
+                done = _do(stage, wanted[stage.name], read, config, folder, progress)
+                say(f"{place}: {done['seconds']:.1f} s")
+            contents[stage.name] = _digest(done["files"])
+        shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)
 
 
@@ -272,8 +280,19 @@ def finished(folder: Path, stage: str) -> dict[str, Any] | None:
     return content if whole else None
 
 
-def _do(stage: Stage, fingerprint: str, config: Any, folder: Path, progress: bool) -> float:
-    """Does a stage in a folder beside, then puts that in its place."""
+def _digest(files: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def _do(
+    stage: Stage,
+    fingerprint: str,
+    read: Mapping[str, str],
+    config: Any,
+    folder: Path,
+    progress: bool,
+) -> dict[str, Any]:
+    """Does a stage in a folder beside, then puts that in its place; returns what it says of it."""
     start = time.perf_counter()
     place = folder / "stages" / f".{stage.name}"
     work = folder / "work" / f"{stage.name}-{fingerprint[:12]}"
@@ -284,6 +303,8 @@ def _do(stage: Stage, fingerprint: str, config: Any, folder: Path, progress: boo
     step = Step(stage, config, folder, place, work, progress)
     try:
         stage.work(step)
+    except ArithmeticError as error:
+        raise StudyError(f"stage {stage.name!r} stopped: {error}") from error
     finally:
         _spent(work, spent + time.perf_counter() - start)
     section = step.section.model_dump_json(exclude_defaults=False)
@@ -292,8 +313,11 @@ def _do(stage: Stage, fingerprint: str, config: Any, folder: Path, progress: boo
     content = {
         "stage": stage.name,
         "fingerprint": fingerprint,
+        "read": dict(read),
         "seconds": round(seconds, 3),
         "finished": now(),
+        "versions": versions(),
+        "machine": _machine(),
         "files": {path.name: sha256_of(path) for path in sorted(place.iterdir())},
     }
     (place / STAGE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -301,7 +325,7 @@ def _do(stage: Stage, fingerprint: str, config: Any, folder: Path, progress: boo
     shutil.rmtree(final, ignore_errors=True)
     place.rename(final)
     shutil.rmtree(work, ignore_errors=True)
-    return seconds
+    return content
 
 
 def _spent(work: Path, seconds: float | None = None) -> float:
@@ -320,14 +344,38 @@ def _claim(folder: Path, study: str) -> None:
     """Makes the folder, or sees that it is a run of this study."""
     if folder.exists() and not folder.is_dir():
         raise StudyError(f"{folder} is a file, expected a folder for the run: choose another --out")
-    if folder.is_dir() and any(folder.iterdir()):
+    # A process that died on its first steps leaves no more than a lock and half a file.
+    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         content = read_run(folder)
         if content["study"] != study:
             raise StudyError(
                 f"{folder} is a run of the study {content['study']!r}, not of {study!r}: "
                 "choose another --out"
             )
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stages").mkdir(exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"no folder can be made at {folder} ({error.strerror}): choose another --out"
+        ) from error
+
+
+def source_hash(name: str) -> str:
+    """The hash of the file that a user's MODULE:FUNCTION is in, so that a change is noticed."""
+    module = name.rpartition(":")[0]
+    path = Path(module).expanduser()
+    if path.suffix != ".py":
+        path = Path(*module.split(".")).with_suffix(".py")
+    if not path.is_file():
+        try:
+            found = importlib.util.find_spec(module)
+        except (ImportError, ValueError):
+            found = None
+        if found is None or found.origin is None:
+            return ""
+        path = Path(found.origin)
+    return sha256_of(path) if path.is_file() else ""
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
@@ -355,8 +403,17 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     return content
 
 
-def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
+def _machine() -> dict[str, str]:
     device = jax.devices()[0]
+    return {
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "device": device.device_kind,
+        "platform": device.platform,
+    }
+
+
+def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
     wanted = study.fingerprints(config)
     content = {
         "format": FORMAT,
@@ -369,12 +426,7 @@ def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
         ],
         "config": config.model_dump(mode="json"),
         "versions": versions(),
-        "machine": {
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "device": device.device_kind,
-            "platform": device.platform,
-        },
+        "machine": _machine(),
         "started": now(),
     }
     with replacing(folder / RUN) as file:
@@ -382,13 +434,17 @@ def _write_run(folder: Path, study: Study[Any], config: StudyConfig) -> None:
 
 
 def sections(folder: str | Path) -> Mapping[str, Section]:
-    """What the finished stages of a run found, by stage."""
+    """What the finished stages of a run found, by stage; those of another configuration are not."""
     folder = Path(folder)
     found = {}
     for stage in read_run(folder)["stages"]:
-        path = folder / "stages" / stage["name"] / SECTION
-        if path.exists():
-            found[stage["name"]] = Section.model_validate_json(path.read_text(encoding="utf-8"))
+        place = folder / "stages" / stage["name"]
+        if not (place / SECTION).exists() or not (place / STAGE).exists():
+            continue
+        written = json.loads((place / STAGE).read_text(encoding="utf-8"))["fingerprint"]
+        if stage.get("fingerprint", written) == written:
+            text = (place / SECTION).read_text(encoding="utf-8")
+            found[stage["name"]] = Section.model_validate_json(text)
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from onebasin.studies.config import Part, StudyConfig
 
@@ -44,15 +46,17 @@ class Chains(Part):
     num_samples: int = Field(40, ge=8, description="Draws kept per chain and per SWAG mode.")
     num_warmup: int = Field(20, ge=0, description="Draws of SGHMC thrown away.")
     thin: int = Field(20, ge=1, description="Steps of SGHMC between draws.")
-    epochs: int = Field(10, ge=1, description="Epochs of SWAG after the ensemble's.")
+    epochs: int = Field(
+        10, ge=1, description="Epochs of training before SWAG takes its snapshots, one per epoch."
+    )
 
 
 class Fit(Part):
     """The compact fits."""
 
-    cost: str | None = Field(
-        None, description="What aligns the draws; chosen on held-out draws if left out."
-    )
+    cost: (
+        Literal["weights", "activations", "correlation", "contributions", "preactivations"] | None
+    ) = Field(None, description="What aligns the draws; chosen on held-out draws if left out.")
     num_starts: int = Field(4, ge=1, description="Draws from which alignment is started.")
     steps: int = Field(2000, ge=1, description="Steps of distilling.")
     num_samples: int = Field(16, ge=1, description="Networks per step of distilling.")
@@ -75,6 +79,12 @@ class Dynamics(Part):
     points: int = Field(11, ge=3, description="Points on the line between the networks.")
     batch_size: int = Field(64, ge=1, description="Examples per step.")
     learning_rate: float = Field(0.05, gt=0, description="Of SGD with momentum 0.9.")
+
+    @model_validator(mode="after")
+    def _some_look(self) -> Dynamics:
+        if self.every > self.epochs:
+            raise ValueError(f"every={self.every} is more than epochs={self.epochs}")
+        return self
 
 
 class Swaps(Part):
@@ -99,7 +109,7 @@ class CompactConfig(StudyConfig):
     fit: Fit = Field(Fit(), description="The compact fits.")
     dynamics: Dynamics = Field(Dynamics(), description="Barriers during training.")
     swaps: Swaps = Field(Swaps(), description="The study of transpositions.")
-    keep: list[float] = Field(
+    keep: list[Annotated[float, Field(gt=0, le=1)]] = Field(
         [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01],
         description="Shares of weights that pruning keeps.",
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from onebasin import infer
 from onebasin.align import align_many
-from onebasin.compact import compact, fit_gaussian
+from onebasin.compact import Compact, compact, fit_gaussian
 from onebasin.compact.distilling import mixtures
 from onebasin.posterior import Draws, Gaussian
 from onebasin.studies.compact.study import problem, setting, study, training
@@ -121,6 +121,25 @@ def distilling(config: Any) -> dict[str, Any]:
     }
 
 
+def compact_fit(step: Step, draws: Draws, networks: Draws, vi: Gaussian) -> Compact:
+    """Our fit of some draws, moments and distilled; all that it chooses, it chooses on them."""
+    place = setting(step.config)
+    options = step.config.fit
+    return compact(
+        place.symmetry,
+        draws,
+        apply_fn=place.net.apply,
+        inputs=place.train[0],
+        cost=options.cost,
+        num_starts=options.num_starts,
+        refine="distil",
+        starts={"MAP network": networks[0], "variational fit": vi},
+        distilled_rank=options.rank,
+        key=step.key,
+        **distilling(step.config),
+    )
+
+
 @study.stage(
     "Gaussians in one basin",
     needs=("hmc", "ensemble", "variational"),
@@ -149,19 +168,8 @@ def fits(step: Step) -> None:
         return fit_gaussian(moved.draws)
 
     shared = {"apply_fn": place.net.apply, "inputs": inputs}
-    found = compact(
-        symmetry,
-        draws,
-        cost=step.config.fit.cost,
-        num_starts=step.config.fit.num_starts,
-        refine="distil",
-        starts={"MAP network": networks[0], "variational fit": vi},
-        distilled_rank=step.config.fit.rank,
-        key=step.key,
-        **shared,
-        **distilling(step.config),
-    )
-    merged = compact(symmetry, networks, cost="weights", **shared)
+    found = compact_fit(step, draws, networks, vi)
+    merged = compact(symmetry, networks, cost="weights", key=step.key, **shared)
     step.save("hmc-unaligned", fit_gaussian(draws))
     step.save("hmc-published", as_published(draws))
     step.save("hmc-moments", found.moments)
@@ -173,7 +181,15 @@ def fits(step: Step) -> None:
     step.save("ensemble-aligned", merged.alignment.draws)
     assert found.choice is not None and found.distilled is not None
     way = found.choice.way
-    step.save_notes("way", cost=way.cost, scaling=way.scaling, start=found.distilled.start)
+    choice = found.choice
+    step.save_notes(
+        "way",
+        cost=way.cost,
+        scaling=way.scaling,
+        start=found.distilled.start,
+        temperature=choice.temperature,
+        stretch=choice.stretch,
+    )
     step.say(
         "What each step gains, on training inputs and against the predictive of the very draws "
         f"that were fitted. Chosen on held-out draws: cost {way.cost}, scaling removed by "

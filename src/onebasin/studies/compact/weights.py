@@ -9,6 +9,7 @@ import numpy as np
 
 from onebasin import infer
 from onebasin.align import align, align_many, canonicalize
+from onebasin.compact import fit_gaussian
 from onebasin.evaluate import functional_rhat, metrics, predict, prune_curve, rhat
 from onebasin.posterior import Draws, Gaussian, moments, push_forward
 from onebasin.studies.compact.posteriors import MODEL
@@ -40,10 +41,18 @@ def picture(step: Step) -> None:
     way = step.load_notes("fits", "way")
     draws = step.load("hmc", "draws", like)
     aligned = step.load("fits", "hmc-aligned", like)
-    factor = next((f for f in symmetry.factors if "permutation" in f.kinds and f.copies == 1), None)
-    sites = [(s.path, s.axis) for s in factor.sites if s.axis is not None] if factor else []
+    leaves = _leaves(like)
+    sites = [
+        (site.path, site.axis)
+        for f in symmetry.factors
+        if "permutation" in f.kinds and f.copies == 1
+        for site in f.sites
+        if site.axis is not None
+        and leaves[site.path].shape[site.axis] == f.size
+        and leaves[site.path].size >= 2 * f.size
+    ]
     if not sites:
-        step.say("This network has no units that can trade places.")
+        step.say("This network has no units that trade places and have two weights or more.")
         return
     if way["scaling"] is not None:
         free = jax.vmap(lambda p: canonicalize(symmetry, p, scaling=way["scaling"], order=None))
@@ -65,7 +74,7 @@ def picture(step: Step) -> None:
         panels.append(
             Panel(
                 title=title,
-                x=Axis(label="first direction, incoming weights"),
+                x=Axis(label=f"first direction in {sites[0][0]}"),
                 y=Axis(label="second direction"),
                 series=[
                     Series(
@@ -82,8 +91,8 @@ def picture(step: Step) -> None:
     step.show(
         Figure(
             name="units",
-            title="Four hidden units over all draws of HMC, before and after alignment",
-            text="A point is one unit of one draw: its incoming weights, projected onto two "
+            title="A few hidden units over all draws of HMC, before and after alignment",
+            text="A point is one unit of one draw: its weights in one layer, projected onto two "
             "directions. As drawn, a unit's place says nothing; in one basin each has its own.",
             panels=panels,
         )
@@ -208,13 +217,13 @@ def _quantiles(**values: np.ndarray) -> dict[str, Cell]:
 def _methods(step: Step, like: Any) -> dict[str, Gaussian]:
     """The Gaussians of all methods in the basin of the HMC fit."""
     symmetry = setting(step.config).symmetry
-    reference = moments(step.load("fits", "hmc-moments", like))
+    # The spread of the aligned draws themselves: that of the fits is tempered.
+    reference = fit_gaussian(step.load("fits", "hmc-aligned", like))
     found = {"HMC": reference}
-    for name, stage, file in (
-        ("ensemble", "fits", "ensemble-moments"),
-        ("variational", "variational", "gaussian"),
+    for name, own in (
+        ("ensemble", fit_gaussian(step.load("fits", "ensemble-aligned", like))),
+        ("variational", moments(step.load("variational", "gaussian", like))),
     ):
-        own = moments(step.load(stage, file, like))
         moved = align(symmetry, own.mean, to=reference.mean, cost="weights")
         found[name] = push_forward(symmetry, moved.element, own)
     return found
@@ -336,7 +345,7 @@ def pruning(step: Step) -> None:
                     label=f"{target} by {label}",
                     group=target,
                     cells={
-                        f"keep{int(100 * k)}": Cell(value=100 * s)
+                        f"keep{100 * k:g}": Cell(value=100 * s)
                         for k, s in zip(step.config.keep, score, strict=True)
                     },
                 )
@@ -359,7 +368,7 @@ def pruning(step: Step) -> None:
             name="pruning",
             title="Test accuracy of pruned networks, %",
             columns=[
-                Column(key=f"keep{int(100 * k)}", label=f"{100 * k:g} % kept", digits=1)
+                Column(key=f"keep{100 * k:g}", label=f"{100 * k:g} % kept", digits=1)
                 for k in step.config.keep
             ],
             rows=rows,

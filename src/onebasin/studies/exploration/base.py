@@ -14,6 +14,7 @@ from onebasin import data
 from onebasin.infer import Normal, Problem
 from onebasin.posterior import Draws
 from onebasin.studies.config import Part, StudyConfig
+from onebasin.studies.errors import StudyError
 from onebasin.studies.networks import NetConfig, load_setting
 from onebasin.studies.pipeline import Step, Study
 from onebasin.studies.setting import Setting
@@ -29,7 +30,7 @@ METHODS = {
 }
 ENSEMBLE = "deep ensemble"
 GROUPS = ("one mode", "several modes")
-TARGETS = {"sgd": "SGD target", "hmc": "HMC target"}
+TARGETS = {"sgd": "trained target", "hmc": "HMC target"}
 SUBSTITUTES = ("permuted-pixels", "rotated")
 Method = Literal["dropout", "mean_field", "swag", "laplace", "sghmc", "hmc"]
 
@@ -144,6 +145,11 @@ def _outside(config: ExplorationConfig, found: Setting) -> Any:
     if config.outside == "permuted-pixels":
         order = np.random.default_rng(config.seed).permutation(inputs[0].size)
         return jnp.asarray(inputs.reshape(len(inputs), -1)[:, order].reshape(inputs.shape))
+    if config.data is not None:
+        raise StudyError(
+            f"got outside={config.outside!r} with data of your own, expected 'permuted-pixels': "
+            "nothing is known of how they look"
+        )
     if config.outside == "rotated":
         images = np.asarray(data.load(config.dataset).part("test")[0])[: len(inputs)]
         return jnp.asarray(np.rot90(images, axes=(1, 2)).reshape(inputs.shape))

@@ -17,15 +17,15 @@ CIFAR100 = {
 }
 
 
-def published(dataset: str, label: str, key: str) -> float | None:
+def published(label: str, key: str) -> float | None:
     """A published number in the units of its paper, if there is one.
 
     Example:
         >>> from onebasin.studies.exploration.published import published
-        >>> published("cifar100", "SWAG, one mode", "accuracy")
+        >>> published("SWAG, one mode", "accuracy")
         70.9
-        >>> published("mnist", "SWAG, one mode", "accuracy")
+        >>> published("HMC, one mode", "accuracy")
     """
-    if dataset != "cifar100" or label not in CIFAR100 or key not in KEYS:
+    if label not in CIFAR100 or key not in KEYS:
         return None
     return CIFAR100[label][KEYS.index(key)]

@@ -56,7 +56,7 @@ def paths(step: Step) -> None:
     rows: list[Row] = []
     panels: list[Panel] = []
     frames: list[Frame] = []
-    best: tuple[float, str] | None = None
+    best: tuple[float, float, str] | None = None
     for number in numbers(config):
         if not config.nets[number].paths:
             continue
@@ -89,10 +89,10 @@ def paths(step: Step) -> None:
                     series.append(
                         band(label, np.asarray(found[0].t), curves, dash=path == "mixture")
                     )
-                    height = cells["test loss"].value
-                    straight = path not in (BEND, "mixture")
-                    if len(panels) == 0 and straight and height is not None:
-                        best = min(best or (np.inf, ""), (height, label))
+                    heights = cells["train loss"].value, cells["test loss"].value
+                    fixed = path not in (BEND, "mixture")
+                    if len(panels) == 0 and fixed and None not in heights:
+                        best = min(best or (np.inf, np.inf, ""), (*heights, label))
         panels.append(
             Panel(
                 title=case.label,
@@ -154,7 +154,11 @@ def paths(step: Step) -> None:
         ),
     )
     if best is not None:
-        step.headline("Lowest straight path", f"{best[0]:.3f} nats", f"test loss, {best[1]}")
+        step.headline(
+            "barrier of the best path without training",
+            f"{best[1]:.3f} nats",
+            f"test loss; {best[2]}, chosen by its training loss",
+        )
 
 
 def _bent(step: Step, case: Case, a: Gaussian, b: Gaussian, place: int) -> Bend:
