@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 import onebasin as ob
-from onebasin.studies import Cell, Column, Row, Study, StudyConfig, StudyError, Table, sections
+from onebasin.studies import (
+    Cell,
+    Column,
+    Row,
+    Study,
+    StudyConfig,
+    StudyError,
+    Table,
+    copy_results,
+    sections,
+)
 
 
 class Config(StudyConfig):
@@ -227,3 +237,15 @@ def test_a_full_disk_says_how_many_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     assert set(sections(tmp_path)) >= {"three"}
     study.run(Config(first=3), tmp_path)
+
+
+def test_results_are_kept_without_draws(tmp_path: Path) -> None:
+    study = toy([])
+    study.run(Config(), tmp_path / "run")
+    kept = copy_results(tmp_path / "run", tmp_path / "kept")
+    assert sections(kept) == sections(tmp_path / "run")
+    assert not list(kept.rglob("*.safetensors"))
+    assert (kept / "tables/two-t.csv").exists()
+    study.run(Config(second=8), tmp_path / "run")
+    copy_results(tmp_path / "run", kept)
+    assert sections(kept)["two"].headlines[0].value == "14"

@@ -40,6 +40,10 @@ def study(
         bool,
         typer.Option("--resume", help="Go on with the run in --out as it was configured."),
     ] = False,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="A folder for what was found, without draws: small enough to commit."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study, or go on where it was stopped, and write its report.
@@ -69,6 +73,8 @@ def study(
             settings = studies.load_config(chosen.config, name, preset, config, changes)
         with _stoppable(folder):
             chosen.run(settings, folder, progress=_shown(as_json), say=_say)
+        if keep is not None:
+            studies.copy_results(folder, keep)
         page = report.build([folder])
         found = studies.sections(folder)
     headlines = [headline for section in found.values() for headline in section.headlines]

@@ -2,7 +2,7 @@
 
 from onebasin.studies.config import PRESETS, StudyConfig, load_config, validated
 from onebasin.studies.errors import StudyError
-from onebasin.studies.pipeline import Step, Study, read_run, sections
+from onebasin.studies.pipeline import Step, Study, copy_results, read_run, sections
 from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (
     Axis,
@@ -39,6 +39,7 @@ __all__ = [
     "StudyConfig",
     "StudyError",
     "Table",
+    "copy_results",
     "get",
     "interval",
     "load_config",

@@ -457,3 +457,28 @@ def write_tables(folder: Path) -> None:
         for item in section.items:
             if isinstance(item, Table):
                 (place / f"{stage}-{item.name}.csv").write_text(item.to_csv(), encoding="utf-8")
+
+
+def copy_results(folder: str | Path, out: str | Path) -> Path:
+    """Copies what a run found, without its draws, into a folder that is small enough to keep.
+
+    Args:
+        folder: The run.
+        out: Where to; what lies there is replaced if it is a run of the same study.
+
+    Returns:
+        The new folder, which `sections` and the report read as they read the run.
+    """
+    folder, out = Path(folder), Path(out)
+    _claim(out, read_run(folder)["study"])
+    for name in ("stages", "tables"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in sections(folder):
+        place = out / "stages" / name
+        place.mkdir(parents=True)
+        for file in (SECTION, STAGE):
+            shutil.copy2(folder / "stages" / name / file, place / file)
+    if (folder / "tables").is_dir():
+        shutil.copytree(folder / "tables", out / "tables")
+    shutil.copy2(folder / RUN, out / RUN)
+    return out
