@@ -28,6 +28,7 @@ from onebasin.posterior import Draws, Gaussian
 HELD_OUT = 0.1
 SMALL_STD = 0.02
 SCORED = 256
+FINALISTS = 2
 Extra = Callable[[jax.Array, Any], Any]
 Settings = tuple[int, int, int, float]
 
@@ -88,8 +89,9 @@ def distil(
         inputs: Training inputs, of which a tenth is held out.
         starts: Gaussians to start from, by name.
         key: Random key; `jax.random.key(0)` by default.
-        steps: Steps of Adam for each start.
-        num_samples: Networks drawn per step.
+        steps: Steps of Adam; of more than two starts, the two that are best after a quarter of
+            them go all the way.
+        num_samples: Networks drawn per step, in pairs that mirror each other.
         batch_size: Inputs per step.
         learning_rate: Of Adam, falling to zero along a cosine.
         extra: extra(key, inputs) gives inputs beyond the training set; None for none.
@@ -148,11 +150,23 @@ def distil(
             _refined(apply_fn, settings, variables, seen, target, jax.random.clone(for_steps)),
         )
 
+    def variables_of(q: Gaussian) -> Any:
+        return q.mean, jax.tree.map(_log_std, q.variance()), None
+
     for name, start in starts.items():
-        spread = jax.tree.map(_log_std, start.variance())
-        refine(name, (steps, num_samples, size, learning_rate), (start.mean, spread, None))
         # Refining is not bound to help: what it started from stays in the race.
         score(f"{name}, as it is", start)
+        if len(starts) > FINALISTS:
+            heat = (max(1, steps // 4), num_samples, size, learning_rate)
+            refine(f"{name}, a quarter of the steps", heat, variables_of(start))
+
+    def heat_score(name: str) -> float:
+        found = scores.get(f"{name}, a quarter of the steps", 0.0)
+        return found if np.isfinite(found) else np.inf
+
+    ranked = sorted(starts, key=heat_score)
+    for name in ranked[:FINALISTS]:
+        refine(name, (steps, num_samples, size, learning_rate), variables_of(starts[name]))
     finite = {name: score for name, score in scores.items() if np.isfinite(score)}
     if not finite:
         raise ArithmeticError(
@@ -163,9 +177,9 @@ def distil(
     if rank:
         q = found[best]
         last = (rank_steps, rank_samples, min(rank_batch_size, size), 0.5 * learning_rate)
-        spread = jax.tree.map(_log_std, q.variance())
+        mean, spread, _ = variables_of(q)
         with_factor = f"{best}, rank {rank}"
-        refine(with_factor, last, (q.mean, spread, _small_factor(for_factor, q, rank)))
+        refine(with_factor, last, (mean, spread, _small_factor(for_factor, q, rank)))
         if scores[with_factor] < scores[best]:
             best = with_factor
     return Distilled(found[best], best, scores)
@@ -197,6 +211,7 @@ def _refined(
     key: jax.Array,
 ) -> Gaussian:
     steps, num_samples, batch_size, learning_rate = settings
+    pairs = (num_samples + 1) // 2
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
 
     def loss(variables: Any, rows: jax.Array, key: jax.Array) -> jax.Array:
@@ -204,10 +219,13 @@ def _refined(
         batch = jax.tree.map(lambda x: x[rows], inputs)
 
         def logits(i: jax.Array) -> jax.Array:
-            return jax.nn.log_softmax(apply_fn(q.draw(jax.random.fold_in(key, i)), batch))
+            # A draw and its mirror image: what is odd in the noise cancels.
+            one = q.draw(jax.random.fold_in(key, i))
+            other = jax.tree.map(lambda m, x: 2 * m - x, q.mean, one)
+            return jnp.stack([jax.nn.log_softmax(apply_fn(x, batch)) for x in (one, other)])
 
-        logs = jax.vmap(logits)(jnp.arange(num_samples))
-        mixed = jax.nn.logsumexp(logs, axis=0) - np.log(num_samples)
+        logs = jax.vmap(logits)(jnp.arange(pairs))
+        mixed = jax.nn.logsumexp(logs, axis=(0, 1)) - np.log(2 * pairs)
         return -jnp.mean(jnp.sum(target[rows] * mixed, axis=-1))
 
     def step(i: Any, carry: Any) -> Any:
