@@ -16,7 +16,7 @@ from onebasin.studies import Cell, Column, Row, Table, sections
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("README.md", "docs/studies.md", "docs/results.md")
-BLOCK = re.compile(r"(<!-- numbers: (\S+) (\S+) (\S+)(?: (.*?))? -->\n).*?(<!-- end -->)", re.S)
+BLOCK = re.compile(r"(<!-- numbers: (\S+) (\S+) (\S+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.S)
 
 
 def shown(cell: Cell | None, column: Column) -> str:

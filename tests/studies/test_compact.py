@@ -155,7 +155,7 @@ def test_a_model_and_data_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monkey
         (["compact", "--set", "fit.cost=wieghts"], "fit.cost is 'wieghts'"),
         (["compact", "--set", "dynamics.every=99"], "every=99 is more than epochs"),
         (["compact", "--set", "keep=[0]"], "keep.0 is 0"),
-        (["compact", "--out", "/proc/none/run"], "no folder can be made"),
+        (["compact", "--out", "/proc/none/run"], "o folder can be made"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
