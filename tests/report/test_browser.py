@@ -55,7 +55,7 @@ def background(page: browser.Browser) -> str:
 
 def test_every_figure_is_drawn_without_a_network(page: browser.Browser) -> None:
     assert page.js("document.documentElement.dataset.ready") == "true"
-    assert page.js("document.querySelectorAll('.plot').length") == 9
+    assert page.js("document.querySelectorAll('.plot').length") == 10
     assert page.js("document.querySelectorAll('.plot:not(.js-plotly-plot)').length") == 0
     assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
 

@@ -144,6 +144,19 @@ def quality(step: Step) -> None:
             rows=[Row(label=NASTY, cells={"v": Cell(value=1.0, note=NASTY)})],
         ),
     )
+    step.show(
+        Figure(
+            name="quality",
+            title="The same name as the table beside it",
+            panels=[
+                Panel(
+                    x=Axis(label="width"),
+                    y=Axis(label="agreement"),
+                    series=[Series(name="one Gaussian", x=[8, 16], y=[0.9, 0.95])],
+                )
+            ],
+        )
+    )
 
 
 @toy.stage("What one meets on the way", reads=("sampler", "stop"))

@@ -235,7 +235,9 @@ def _items(
             views.append(comparing.compared(both, f"{id}-{name}"))
             continue
         for number, (run, item) in enumerate(same):
-            place = f"{id}-{name}" + (f"-{number}" if number else "")
+            # A figure may have the name of a table beside it.
+            beside = "-figure" if kind == "figure" and ("table", name) in keys else ""
+            place = f"{id}-{name}{beside}" + (f"-{number}" if number else "")
             label = run if several else ""
             if isinstance(item, Table):
                 views.append(tables.one(item, place, label))
