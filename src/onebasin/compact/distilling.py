@@ -113,8 +113,8 @@ def distil(
         >>> found = distil(
         ...     lambda w, x: x @ w, draws, x, {"mean": ob.Gaussian(draws.mean(), 0.1)}, steps=20
         ... )
-        >>> found.posterior, found.start
-        (Gaussian(6 weights, rank 0), 'mean')
+        >>> found.posterior, sorted(found.scores)
+        (Gaussian(6 weights, rank 0), ['mean', 'mean, as it is'])
     """
     if not starts:
         raise ValueError("there is nothing to start from: pass at least one Gaussian")

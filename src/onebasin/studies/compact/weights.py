@@ -20,6 +20,7 @@ from onebasin.symmetry.group import path_name
 
 SHOWN = 1500
 UNITS = 4
+LEAST_SIGMA = 1e-4
 SCORES = (("HMC", "std"), ("ensemble", "std"), ("variational", "std"), ("HMC", "signal"))
 
 
@@ -238,22 +239,35 @@ def spreads(step: Step) -> None:
         "ensemble": step.load("fits", "ensemble-unaligned", like),
     }
     methods = _methods(step, like)
-    panels = []
-    for title, group in (("without alignment", raw), ("in one basin", methods)):
-        series = []
-        for name, gaussian in group.items():
-            sigma = np.sqrt(_flat(moments(gaussian).variance()))
-            counts, edges = np.histogram(np.log10(sigma + 1e-12), bins=60, density=True)
-            middle = 0.5 * (edges[1:] + edges[:-1])
-            series.append(Series(name=name, group=name, x=middle, y=counts, style="step"))
-        panels.append(
-            Panel(
-                title=title,
-                x=Axis(label="log10 of a weight's standard deviation"),
-                y=Axis(label="density"),
-                series=series,
-            )
+    # Weights that no example moves have no spread in an ensemble: they stand at the left end.
+    logs = {
+        title: {
+            name: np.log10(np.maximum(np.sqrt(_flat(moments(q).variance())), LEAST_SIGMA))
+            for name, q in group.items()
+        }
+        for title, group in (("without alignment", raw), ("in one basin", methods))
+    }
+    everything = np.concatenate([x for group in logs.values() for x in group.values()])
+    edges = np.linspace(everything.min(), everything.max(), 61)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    panels = [
+        Panel(
+            title=title,
+            x=Axis(label="log10 of a weight's standard deviation"),
+            y=Axis(label="density"),
+            series=[
+                Series(
+                    name=name,
+                    group=name,
+                    x=middle,
+                    y=np.histogram(values, edges, density=True)[0],
+                    style="step",
+                )
+                for name, values in group.items()
+            ],
         )
+        for title, group in logs.items()
+    ]
     rng = np.random.default_rng(0)
     names = list(methods)
     frames, table = [], []
