@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from onebasin.report.numbers import NOTHING
 from onebasin.studies import Section, StudyError, read_run
-from onebasin.studies.pipeline import RUN, SECTION, STAGE
+from onebasin.studies.folder import RUN, SECTION, STAGE
 
 
 class _StageNote(BaseModel):

@@ -2,7 +2,8 @@
 
 from onebasin.studies.config import PRESETS, StudyConfig, load_config, validated
 from onebasin.studies.errors import StudyError
-from onebasin.studies.pipeline import Step, Study, copy_results, read_run, sections
+from onebasin.studies.folder import copy_results, read_run, sections
+from onebasin.studies.pipeline import Step, Study
 from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (
     Axis,
