@@ -220,3 +220,15 @@ def test_nan_data_are_noticed() -> None:
     bad = ob.Problem(problem.net, (x, problem.targets), likelihood="gaussian", noise=0.5)
     with pytest.raises(ob.infer.DivergenceError, match=r"not finite|left the real"):
         ob.infer.hmc(jax.random.key(0), bad, num_chains=2, num_samples=3, init="prior")
+
+
+def test_networks_are_kept_along_the_way() -> None:
+    last = quick("ensemble", epochs=4)
+    kept = quick("ensemble", epochs=4, every=2)
+    assert kept.statistics["epoch"].tolist() == [2, 4, 2, 4]
+    assert kept.mode.tolist() == [0, 0, 1, 1]
+    assert same(kept[np.array([1, 3])].params, last.params)
+    assert not same(kept[np.array([0, 2])].params, last.params)
+    for wrong in (0, 5):
+        with pytest.raises(ValueError, match=f"got every={wrong}"):
+            quick("ensemble", epochs=4, every=wrong)

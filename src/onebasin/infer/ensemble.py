@@ -79,6 +79,8 @@ def ensemble(
         raise ValueError(f"got objective={objective!r}, expected one of {', '.join(OBJECTIVES)}")
     if every is not None and every < 1:
         raise ValueError(f"got every={every}, expected at least one epoch")
+    if every is not None and epochs is not None and every > epochs:
+        raise ValueError(f"got every={every} and epochs={epochs}: no network would be kept")
     journal = Journal.open("ensemble", key, problem, arguments, run, progress, chunk)
     for_init, for_training = jax.random.split(key)
     trained, outputs = training.train(
