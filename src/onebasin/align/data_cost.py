@@ -29,6 +29,7 @@ import numpy as np
 from onebasin.align.data_objective import DataObjective, Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Signature
+from onebasin.align.stream import Batches
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
@@ -68,37 +69,45 @@ class DataCost:
         batch_size: int,
     ):
         self.symmetry, self.cost = symmetry, cost
-        count = _size(inputs)
-        self._batches = [
-            jax.tree.map(lambda x, s=start: jnp.asarray(x[s : s + batch_size]), inputs)
-            for start in range(0, count, batch_size)
-        ]
+        self._batches = Batches.of(inputs, batch_size)
         # A program is traced for one batch size; only the last batch can have another.
-        self._measures: dict[int, Callable[..., Any]] = {}
-        for batch in self._batches:
-            if _size(batch) not in self._measures:
-                probe = Probe(apply_fn, params, batch)
-                sites = find_sites(symmetry, probe, cost)
-                if not self._measures:
-                    self._probe, self._sites = probe, sites
-                self._measures[_size(batch)] = jax.jit(partial(_measure, symmetry, probe, sites))
+        parts = [self._batches.first]
+        parts += [] if self._batches.rest is None else [self._batches.rest]
+        self._probes = {_size(part): Probe(apply_fn, params, part) for part in parts}
+        sites = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
+        self._sites = next(iter(sites.values()))
+        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites))
         _check_covered(symmetry, self._sites, cost)
-        self._flips = _flips(symmetry, self._probe, self._sites, params, self._batches[0])
-        self._values = jax.jit(lambda p: self._probe.values(p, self._batches[0]))
+        probe = next(iter(self._probes.values()))
+        self._flips = _flips(symmetry, probe, self._sites, params, parts[0])
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
-        totals: Any = None
-        for batch in self._batches:
-            part = self._measures[_size(batch)](reference, moving, batch)
-            totals = part if totals is None else jax.tree.map(jnp.add, totals, part)
-        totals = jax.tree.map(np.asarray, totals)
-        arrays: list[list[np.ndarray]] = []
-        if any(s.partner is not None and not s.partner.data for s in self._sites):
-            arrays = [[np.asarray(v) for v in self._values(p)] for p in (reference, moving)]
+        return self.objectives(reference, jax.tree.map(lambda x: np.asarray(x)[None], moving))[0]
+
+    def objectives(self, reference: Any, stacked: Any) -> list[DataObjective]:
+        """The same for many networks against one reference, which runs over the data once.
+
+        Args:
+            reference: The network that all are matched with.
+            stacked: The networks; one program is compiled for each number of them.
+        """
+        found = jax.tree.map(np.asarray, self._totals(reference, stacked, self._batches))
+        count = len(jax.tree.leaves(stacked)[0])
+        at = jax.tree.map(np.asarray, (reference, stacked))
+        return [
+            self._objective(
+                jax.tree.map(lambda x, n=n: x[n], found),
+                at[0],
+                jax.tree.map(lambda x, n=n: x[n], at[1]),
+            )
+            for n in range(count)
+        ]
+
+    def _objective(self, found: list[dict[str, Any]], reference: Any, moving: Any) -> DataObjective:
         pairing = Pairing(self.symmetry, [])
         measured = []
-        for site, sums, flipped in zip(self._sites, totals, self._flips, strict=True):
+        for site, sums, flipped in zip(self._sites, found, self._flips, strict=True):
             gram, norms = _finish(sums["own"], self.cost == "correlation")
             each = Measured(site.factor, gram, norms, flipped)
             if site.partner is not None and site.partner_block is not None:
@@ -107,8 +116,7 @@ class DataCost:
                 else:
                     each.term = len(pairing.terms)
                     block = _with_signs(self.symmetry, site.partner, site.partner_block)
-                    at = block.at()
-                    pair = [a[site.partner.number][at].reshape(block.shape) for a in arrays]
+                    pair = [a[block.at()].reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
                     each.partner_norms = (
                         _per_unit(self.symmetry, site.factor, block, pair[0]),
@@ -190,17 +198,53 @@ def _front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
     return moved.reshape(copies, moved.shape[len(at) - 1], -1)
 
 
-def _measure(
-    symmetry: Symmetry, probe: Probe, sites: list[Site], reference: Any, moving: Any, batch: Any
+def _totals(
+    symmetry: Symmetry,
+    probes: dict[int, Probe],
+    sites: dict[int, list[Site]],
+    reference: Any,
+    stacked: Any,
+    batches: Batches,
 ) -> list[dict[str, Any]]:
-    a, b = probe.values(reference, batch), probe.values(moving, batch)
-    found = []
-    for site in sites:
-        sums = {"own": _sums(symmetry, site.factor, site.value, site.block, a, b)}
-        if site.partner is not None and site.partner.data and site.partner_block is not None:
-            sums["partner"] = _sums(symmetry, site.factor, site.partner, site.partner_block, a, b)
-        found.append(sums)
-    return found
+    """What every site gives, for each of the stacked networks, summed over the batches."""
+
+    def of_batch(batch: Any) -> list[dict[str, Any]]:
+        size = _size(batch)
+        own = probes[size].values(reference, batch)
+        return jax.lax.map(
+            lambda p: [
+                _measure(symmetry, site, own, probes[size].values(p, batch)) for site in sites[size]
+            ],
+            stacked,
+        )
+
+    def parameters(batch: Any) -> list[dict[str, Any]]:
+        """The parameters that contributions are multiplied by; no data enter them."""
+        size = _size(batch)
+        numbers = [_parameter(site) for site in sites[size]]
+        own = probes[size].values(reference, batch)
+
+        def of(params: Any) -> list[dict[str, Any]]:
+            other = probes[size].values(params, batch)
+            return [{} if n is None else {"parameter": (own[n], other[n])} for n in numbers]
+
+        return jax.lax.map(of, stacked)
+
+    found = batches.sum(of_batch)
+    held = parameters(batches.first)
+    return [sums | parameter for sums, parameter in zip(found, held, strict=True)]
+
+
+def _parameter(site: Site) -> int | None:
+    """The number of the parameter that a site's value is multiplied by, if it is one."""
+    return None if site.partner is None or site.partner.data else site.partner.number
+
+
+def _measure(symmetry: Symmetry, site: Site, a: list[Any], b: list[Any]) -> dict[str, Any]:
+    sums = {"own": _sums(symmetry, site.factor, site.value, site.block, a, b)}
+    if site.partner is not None and site.partner.data and site.partner_block is not None:
+        sums["partner"] = _sums(symmetry, site.factor, site.partner, site.partner_block, a, b)
+    return sums
 
 
 def _sums(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -29,6 +29,8 @@ from onebasin.symmetry import Element, Symmetry
 from onebasin.symmetry.elements import compose
 from onebasin.symmetry.host import each, from_host, to_host
 
+# Draws that one program measures at work; their products lie in memory together.
+GROUP = 16
 Progress = Callable[[Iterable[Any], str, int], Iterable[Any]]
 
 
@@ -177,15 +179,47 @@ class Visits:
     ) -> tuple[State, np.ndarray]:
         """Every draw brought to its optimum against the centre, from where it stands."""
         count = self.population.count
+        alone = self.population.data is None or (self._leave_out and self._averaged)
+
+        def visits(pool: concurrent.futures.Executor) -> Iterator[tuple[State, float]]:
+            if alone:
+                yield from pool.map(
+                    lambda i: self._visit(states, number, i, self._objective(states, i)),
+                    range(count),
+                )
+                return
+            # One program measures a group of draws at the centre; the host matches them.
+            for some in self._groups():
+                found = self._measured(some)
+                yield from pool.map(lambda i: self._visit(states, number, *i), found.items())
+
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            ended: Iterable[Any] = pool.map(lambda i: self._visit(states, number, i), range(count))
+            ended: Iterable[Any] = visits(pool)
             if progress is not None:
                 ended = progress(ended, f"round {number + 1}", count)
             results = list(ended)
         found = State.stack([state for state, _ in results])
         return found, np.array([cost for _, cost in results])
 
-    def _visit(self, states: State, number: int, draw: int) -> tuple[State, float]:
+    def _groups(self) -> list[np.ndarray]:
+        """Draws that are measured together, of one size, so that one program is compiled."""
+        count = self.population.count
+        size = min(count, GROUP)
+        return [np.minimum(np.arange(i, i + size), count - 1) for i in range(0, count, size)]
+
+    def _measured(self, some: np.ndarray) -> dict[int, Any]:
+        """The objectives of a group of draws at the centre."""
+        population = self.population
+        assert population.data is not None
+        pair = [
+            jax.tree.unflatten(population.structure, leaves)
+            for leaves in (self._centre, [leaf[some] for leaf in population.means])
+        ]
+        found = population.data.objectives(*pair)
+        return dict(zip(some.tolist(), found, strict=True))
+
+    def _objective(self, states: State, draw: int) -> Any:
+        """One draw's objective, at the centre or at the mean of the other draws."""
         population = self.population
         target, own = self._centre, [leaf[draw] for leaf in population.means]
         if self._leave_out and self._averaged:
@@ -194,15 +228,17 @@ class Visits:
             target = [(n * t - m) / max(n - 1, 1) for t, m in zip(target, moved, strict=True)]
         if population.data is not None:
             pair = [jax.tree.unflatten(population.structure, leaves) for leaves in (target, own)]
-            objective: Any = population.data.objective(*pair)
-            price = objective.cost
+            return population.data.objective(*pair)
+        if population.stds is None:
+            return channels.weights(target, own)
+        std = [leaf[draw] for leaf in population.stds]
+        return channels.GAUSSIAN_COSTS[population.cost](target, self._spread, own, std)
+
+    def _visit(self, states: State, number: int, draw: int, found: Any) -> tuple[State, float]:
+        if isinstance(found, DataObjective):
+            objective: Any = found
         else:
-            if population.stds is None:
-                found = channels.weights(target, own)
-            else:
-                std = [leaf[draw] for leaf in population.stds]
-                found = channels.GAUSSIAN_COSTS[population.cost](target, self._spread, own, std)
-            objective, price = Pairing(population.symmetry, found.channels), found.cost
+            objective = Pairing(self.population.symmetry, found.channels)
         if number == 0:
             result = search(objective, self._solve, seed=self._seed, kicks=0).best
         else:
@@ -210,7 +246,7 @@ class Visits:
             result = descend(objective, states.of(draw), self._solve, rng)
         if isinstance(objective, DataObjective):
             objective.settle_signs(result.state)
-        return result.state, price(result.objective)
+        return result.state, found.cost(result.objective)
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -73,6 +73,20 @@ class Batches:
         rest = jax.tree.map(lambda x: x[cut:], inputs) if cut < count else None
         return cls(full, rest, count)
 
+    @property
+    def first(self) -> Any:
+        """The first batch."""
+        return jax.tree.map(lambda x: x[0], self.full)
+
+    def sum(self, fun: Callable[[Any], Any]) -> Any:
+        """What fun gives on every batch, a pytree, added up."""
+        found, _ = jax.lax.scan(
+            lambda total, batch: (jax.tree.map(jnp.add, total, fun(batch)), None),
+            fun(self.first),
+            jax.tree.map(lambda x: x[1:], self.full),
+        )
+        return found if self.rest is None else jax.tree.map(jnp.add, found, fun(self.rest))
+
     def map(self, fun: Callable[[Any], jax.Array]) -> jax.Array:
         """What fun gives on every batch, its results (example, ...) put together."""
         result = jax.lax.map(fun, self.full)
@@ -89,10 +103,9 @@ class Batches:
             more = of_batch(batch)
             return {name: found[name].merge(more[name]) for name in found}
 
-        first = jax.tree.map(lambda x: x[0], self.full)
         found, _ = jax.lax.scan(
             lambda state, batch: (add(state, batch), None),
-            of_batch(first),
+            of_batch(self.first),
             jax.tree.map(lambda x: x[1:], self.full),
         )
         return found if self.rest is None else add(found, self.rest)
