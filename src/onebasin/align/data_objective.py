@@ -7,6 +7,7 @@ reads it enters with the present permutation of its other side.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -115,6 +116,8 @@ class DataObjective:
         if name not in self._by_factor:
             return {frozenset(): self._from_children(name, state)}
         found = self._matched_gains(name, state)
+        if _told_apart(found):
+            return found
         return self._with_weights(found, self.weights.gains(name, state))
 
     def _matched_gains(self, name: str, state: State) -> Gains:
@@ -160,6 +163,8 @@ class DataObjective:
     def outer_gains(self, name: str, state: State) -> Gains:
         """Gains for every pair of parents, [p, q, i, j]."""
         found = self._data_gains(name, state)
+        if _told_apart(found):
+            return found
         return self._with_weights(found, self.weights.outer_gains(name, state))
 
     def _with_weights(self, found: Gains, weights: Gains) -> Gains:
@@ -257,3 +262,10 @@ class DataObjective:
                 held = found.get(each.flipped_by)
                 found[each.flipped_by] = own if held is None else held + own
         return found
+
+
+def _told_apart(found: Gains) -> bool:
+    """Whether every unit of both networks has a partner that the data prefer."""
+    total = functools.reduce(np.add, (np.abs(gain) for gain in found.values()))
+    least = TIE_BREAK**2 * total.max(initial=0)
+    return bool((total.max(axis=-1) > least).all() and (total.max(axis=-2) > least).all())

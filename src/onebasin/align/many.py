@@ -76,6 +76,7 @@ def align_many(
     inputs: Any = None,
     scaling: str | None = "min-mass",
     max_rounds: int = 50,
+    tolerance: float = 0.0,
     first: int = 0,
     seed: int = 0,
     assignment: str | None = None,
@@ -95,6 +96,8 @@ def align_many(
         inputs: Data for such costs.
         scaling: How scalings are removed from every draw first; None leaves them.
         max_rounds: Most rounds of aligning and averaging.
+        tolerance: Ends the rounds when one lowers the sum of costs by less than this share; 0 goes
+            on until no draw moves.
         first: The draw that all are matched to in the first round: where the mean ends depends on
             it, and the objective hardly tells a good end from a bad one.
         seed: Seed of the order of visits.
@@ -139,6 +142,8 @@ def align_many(
         history.append(float(costs.sum()))
         states = fresh
         if given or reference == "first" or (number and not moved[-1]):
+            break
+        if number and history[-2] - history[-1] < tolerance * abs(history[-2]):
             break
         rounds.recentre(states)
     elements = population.elements(states)

@@ -1,7 +1,8 @@
 """One posterior in one basin: scaling removed, aligned, fitted, distilled."""
 
-from onebasin.compact.distilling import Distilled, distil, mixtures
+from onebasin.compact.distilling import Distilled, distil
 from onebasin.compact.fitting import fit_gaussian, fit_mixture
+from onebasin.compact.inputs import mixtures, shifts, together
 from onebasin.compact.pipeline import Compact, compact
 
 __all__ = [
@@ -12,4 +13,6 @@ __all__ = [
     "fit_gaussian",
     "fit_mixture",
     "mixtures",
+    "shifts",
+    "together",
 ]

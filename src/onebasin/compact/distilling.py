@@ -4,17 +4,17 @@ Mean m, standard deviation s and, with a rank, the factor F of a Gaussian minimi
 
     -E_x sum_c p(c | x) log q(c | x),   q(c | x) = mean of softmax f(m + s e + F^T z, x)_c,
 
-where p is the draws' predictive. Inputs x are training inputs and, since a network has more weights
-than there are examples, mixtures of two of them, labelled by the draws as well. Several starts are
-refined, and the one that is best on held-out inputs is kept. A low-rank part joins last, with many
-more networks per step: the logarithm of a mean of few is biased, and the bias eats the spread.
+where p is the draws' predictive. Inputs x are training inputs and what module `inputs` makes of
+them, labelled by the draws as well. Several starts are refined, and the one that is best on
+held-out inputs is kept. A low-rank part joins last, with many more networks per step: the logarithm
+of a mean of few is biased, and the bias eats the spread.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,13 +23,13 @@ import numpy as np
 import optax
 
 from onebasin.compact import predictive
+from onebasin.compact.inputs import Extra, joined, mixtures
 from onebasin.posterior import Draws, Gaussian
 
 HELD_OUT = 0.1
 SMALL_STD = 0.02
 SCORED = 256
 FINALISTS = 2
-Extra = Callable[[jax.Array, Any], Any]
 Settings = tuple[int, int, int, float]
 
 
@@ -46,22 +46,6 @@ class Distilled:
     posterior: Gaussian
     start: str
     scores: dict[str, float]
-
-
-def mixtures(key: jax.Array, inputs: Any, copies: int = 1) -> Any:
-    """Mixtures of two inputs with uniform weights, `copies` times as many as there are inputs."""
-    for_pair, for_weight = jax.random.split(key)
-    count = jax.tree.leaves(inputs)[0].shape[0]
-    pairs = jax.random.split(for_pair, copies)
-    other = jax.vmap(lambda k: jax.random.permutation(k, count))(pairs).ravel()
-    one = jnp.tile(jnp.arange(count), copies)
-    weight = jax.random.uniform(for_weight, (count * copies,))
-
-    def mixed(x: jax.Array) -> jax.Array:
-        w = weight.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)
-        return w * x[one] + (1 - w) * x[other]
-
-    return jax.tree.map(mixed, inputs)
 
 
 def distil(
@@ -86,7 +70,7 @@ def distil(
     Args:
         apply_fn: The model, to logits.
         draws: What is distilled.
-        inputs: Training inputs, of which a tenth is held out.
+        inputs: Training inputs; a tenth is held out, with its own extra inputs, for the scores.
         starts: Gaussians to start from, by name.
         key: Random key; `jax.random.key(0)` by default.
         steps: Steps of Adam; of more than two starts, the two that are best after a quarter of
@@ -131,8 +115,9 @@ def distil(
     out = jax.tree.map(lambda x: x[order[:held]], inputs)
     seen = jax.tree.map(lambda x: x[order[held:]], inputs)
     if extra is not None:
-        more = extra(for_extra, seen)
-        seen = jax.tree.map(lambda a, b: jnp.concatenate([a, jnp.asarray(b, a.dtype)]), seen, more)
+        # The scores need them too: on training inputs a network that was trained on them is right.
+        out = joined(out, extra(jax.random.fold_in(for_extra, 1), out))
+        seen = joined(seen, extra(jax.random.clone(for_extra), seen))
     target = predictive.of_draws(apply_fn, draws.params, seen)
     target_out = predictive.of_draws(apply_fn, draws.params, out)
     floor = float(predictive.cross_entropy(target_out, target_out))

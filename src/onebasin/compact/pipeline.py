@@ -18,6 +18,8 @@ from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
 
 MAX_INPUTS = 2000
+# Rounds of alignment that gain less than this share do not change what is fitted.
+SETTLED = 5e-4
 REFINEMENTS = (None, "distil")
 
 
@@ -163,6 +165,7 @@ def compact(
             inputs=seen,
             scaling=way.scaling,
             first=way.first,
+            tolerance=SETTLED,
         )
         for way in _ways(symmetry, len(draws), cost, scaling, num_starts)
     }

@@ -28,11 +28,13 @@ class Setting:
         net: The network.
         train: Training inputs and labels.
         test: Test inputs and labels.
+        image_shape: Height, width and channels of the inputs, where they are images of ours.
     """
 
     net: Net
     train: Arrays
     test: Arrays
+    image_shape: tuple[int, ...] | None = None
 
     def params(self, key: jax.Array | None = None) -> Any:
         """A network as it is initialised."""
@@ -66,9 +68,11 @@ def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu"
         net = _own_model(config.model)
         train, test = load_data(config, flat=False)
         return Setting(net, train, test)
+    shape = load_data(config, flat=False)[0][0].shape[1:]
     train, test = load_data(config)
     classes = int(np.max(np.asarray(train[1]))) + 1
-    return Setting(mlp(tuple(hidden), classes, activation), train, test)
+    images = shape if config.data is None and len(shape) > 1 else None
+    return Setting(mlp(tuple(hidden), classes, activation), train, test, images)
 
 
 def _own_model(name: str) -> Net:

@@ -63,6 +63,9 @@ class Fit(Part):
     batch_size: int = Field(200, ge=1, description="Inputs per step of distilling.")
     learning_rate: float = Field(3e-3, gt=0, description="Of Adam in distilling.")
     copies: int = Field(1, ge=1, description="Mixtures of training inputs, per training input.")
+    shift: int = Field(
+        0, ge=0, description="Pixels by which training images are moved, once each; 0 for none."
+    )
     rank: int = Field(0, ge=0, description="Rank of the distilled Gaussian beside its diagonal.")
     rank_steps: int = Field(3000, ge=1, description="Steps with the low-rank part.")
     rank_samples: int = Field(512, ge=1, description="Networks per step with the low-rank part.")

@@ -9,8 +9,8 @@ import numpy as np
 
 from onebasin import infer
 from onebasin.align import align_many
-from onebasin.compact import Compact, compact, fit_gaussian
-from onebasin.compact.distilling import mixtures
+from onebasin.compact import Compact, compact, fit_gaussian, mixtures, shifts, together
+from onebasin.compact.inputs import Extra
 from onebasin.posterior import Draws, Gaussian
 from onebasin.studies.compact.study import problem, setting, study, training
 from onebasin.studies.pipeline import Step
@@ -109,12 +109,16 @@ def variational(step: Step) -> None:
 def distilling(config: Any) -> dict[str, Any]:
     """Options of `distil`."""
     fit = config.fit
+    extra: Extra = functools.partial(mixtures, copies=fit.copies)
+    shape = setting(config).image_shape
+    if fit.shift and shape is not None:
+        extra = together(extra, functools.partial(shifts, shape=shape, pixels=fit.shift))
     return {
         "steps": fit.steps,
         "num_samples": fit.num_samples,
         "batch_size": fit.batch_size,
         "learning_rate": fit.learning_rate,
-        "extra": functools.partial(mixtures, copies=fit.copies),
+        "extra": extra,
         "rank_steps": fit.rank_steps,
         "rank_samples": fit.rank_samples,
         "rank_batch_size": fit.rank_batch_size,
