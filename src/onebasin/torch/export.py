@@ -59,7 +59,7 @@ def export(module: Any, call: Call) -> Exported:
     Raises:
         ConversionError: If the module does not run on these inputs, or cannot be exported.
     """
-    with plain_paths(), warnings.catch_warnings():
+    with plain_paths(), _no_traces(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = _dynamic(module, call)
         if program is None:
@@ -254,6 +254,21 @@ def plain_paths() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextlib.contextmanager
+def _no_traces() -> Iterator[None]:
+    """Keeps no stack trace for each node, which takes a quarter of an export and is not read."""
+    config: Any = getattr(pytorch().fx, "config", None)
+    before = getattr(config, "do_not_emit_stack_traces", None)
+    if before is None:
+        yield
+        return
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
 
 
 def _size(size: Any) -> int | None:

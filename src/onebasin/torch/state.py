@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from onebasin.torch.errors import ConversionError
@@ -38,7 +37,8 @@ def read_params(module: Any) -> dict[str, jax.Array]:
             continue
         array = to_numpy(tensor, repr(name))
         # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
-        params[name] = jnp.asarray(array)
+        # `jnp.asarray` would compile a program for each shape.
+        params[name] = jax.device_put(array)
         if params[name].dtype != array.dtype:
             raise ConversionError(
                 f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
