@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from onebasin.torch.errors import ConversionError
+from onebasin.torch.modules import check_tensor
 from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy, to_tensor
 
 
@@ -31,9 +32,24 @@ def read_params(module: Any) -> dict[str, jax.Array]:
         ConversionError: If JAX would narrow one of them.
     """
     owner = owners(module)
+    params = read_state({name: x for name, x in entries(module).items() if owner[name] == name})
+    if not params:
+        raise ConversionError(
+            "the module has no floating-point parameters: there is nothing to convert"
+        )
+    return params
+
+
+def read_state(state: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The floating-point entries of a state dict as arrays.
+
+    Raises:
+        ConversionError: If one of them is on another device, or JAX would narrow it.
+    """
     params = {}
-    for name, tensor in entries(module).items():
-        if owner[name] != name or not is_float(numpy_dtype(tensor.dtype, repr(name))):
+    for name, tensor in state.items():
+        check_tensor(tensor, repr(name))
+        if not is_float(numpy_dtype(tensor.dtype, repr(name))):
             continue
         array = to_numpy(tensor, repr(name))
         # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
@@ -44,10 +60,6 @@ def read_params(module: Any) -> dict[str, jax.Array]:
                 f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
                 "switch on jax_enable_x64, or call module.float() first"
             )
-    if not params:
-        raise ConversionError(
-            "the module has no floating-point parameters: there is nothing to convert"
-        )
     return params
 
 
