@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -87,12 +88,15 @@ def _dynamic(module: Any, call: Call) -> Any:
     ]
     args, kwargs = call.arguments(leaves)
     shapes, named = call.arguments(free)
+    # That an axis of length 1 stays so is no news to the user.
+    log = logging.getLogger("torch._export.non_strict_utils")
+    before, log.disabled = log.disabled, True
     try:
-        return torch.export.export(
-            module, args, kwargs, dynamic_shapes=(*shapes, *named.values()) if args else named
-        )
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes or named)
     except Exception:
         return None
+    finally:
+        log.disabled = before
 
 
 def _tiled(x: Any) -> Any:
@@ -209,6 +213,8 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
             number = next(order)
             if number is not None and call.is_data[number]:
                 inputs[name] = number
+            continue
+        if spec.kind == kinds.TOKEN:
             continue
         tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
         if not hasattr(tensor, "dtype"):
