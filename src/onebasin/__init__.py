@@ -17,11 +17,8 @@ from onebasin.align import (
     ManyAlignment,
     Plane,
     Repaired,
-    bend,
-    losses,
-    plane,
 )
-from onebasin.compact import Compact, Distilled, distil, fit_gaussian
+from onebasin.compact import Compact, Distilled, fit_gaussian
 from onebasin.posterior import Draws, Gaussian, Mixture, moments, push_forward
 from onebasin.symmetry import (
     Element,
@@ -78,13 +75,17 @@ __version__ = "0.1.0"
 align = _takes_modules(_align.align)
 align_many = _takes_modules(_align.align_many)
 barrier = _takes_modules(_align.barrier)
+bend = _takes_modules(_align.bend)
 canonical_element = _takes_modules(_align.canonical_element)
 canonicalize = _takes_modules(_align.canonicalize)
 check_symmetry = _takes_modules(_symmetry.check_symmetry)
 compact = _takes_modules(_compact.compact)
 discover = _takes_modules(_symmetry.discover)
+distil = _takes_modules(_compact.distil)
 interpolate = _takes_modules(_align.interpolate)
+losses = _takes_modules(_align.losses)
 marginal_loss = _takes_modules(_align.marginal_loss)
+plane = _takes_modules(_align.plane)
 repair = _takes_modules(_align.repair)
 reset_batch_norm = _takes_modules(_align.reset_batch_norm)
 

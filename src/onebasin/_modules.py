@@ -17,9 +17,9 @@ R = TypeVar("R")
 def takes_modules(function: Callable[P, R]) -> Callable[P, R]:
     """A public function that converts what PyTorch made, and is itself for all else.
 
-    A module stands for its function where an `apply_fn` is asked for, converted with `inputs` as
-    its example, and for its parameters everywhere else; a state dict stands for its floating-point
-    entries, a tensor for its array.
+    A module stands for its function where an `apply_fn` is asked for, converted with `inputs` or
+    the inputs of `train` as its example, and for its parameters everywhere else; a state dict
+    stands for its floating-point entries, a tensor for its array.
 
     Args:
         function: Takes a function by the name `apply_fn`, and a group by the name `symmetry`, if
@@ -42,7 +42,12 @@ def takes_modules(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _any_torch(tree: Any) -> bool:
-    return any(_is_tensor(x) or _is_module(x) for x in jax.tree.leaves(tree))
+    try:
+        leaves = jax.tree.leaves(tree)
+    except (TypeError, ValueError):
+        # What is no tree is for the function itself to refuse.
+        return False
+    return any(_is_tensor(x) or _is_module(x) for x in leaves)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -63,7 +68,8 @@ def _convert(arguments: dict[str, Any]) -> None:
     if _is_module(module):
         from onebasin.torch import from_torch
 
-        net, own = from_torch(module, arguments.get("inputs"))
+        inputs = arguments["train"][0] if "train" in arguments else arguments.get("inputs")
+        net, own = from_torch(module, inputs)
         arguments["apply_fn"], names = net.apply, names or set(own)
         if "params" in arguments and arguments["params"] is None:
             arguments["params"] = own

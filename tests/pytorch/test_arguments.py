@@ -26,6 +26,7 @@ X, Y = torch.randn(30, 4), torch.randint(0, 3, (30,))
 NET, A = ob.from_torch(FIRST, X)
 B = ob.from_torch(SECOND, X)[1]
 SYMMETRY = ob.discover(NET.apply, A, X.numpy())
+MIDDLE = {name: 0.9 * x for name, x in A.items()}
 AT_WORK = {"cost": "activations", "apply_fn": NET.apply, "inputs": X.numpy()}
 ALIKE: dict[str, tuple[Any, Any]] = {
     "align modules": (
@@ -53,6 +54,10 @@ ALIKE: dict[str, tuple[Any, Any]] = {
     "barrier": (
         lambda: ob.barrier(ob.marginal_loss(FIRST, X, Y), FIRST, SECOND, 3).curve,
         lambda: ob.barrier(ob.marginal_loss(NET.apply, X.numpy(), Y.numpy()), A, B, 3).curve,
+    ),
+    "losses": (
+        lambda: ob.plane(ob.losses(FIRST, (X, Y)), FIRST, SECOND, MIDDLE, 3).values,
+        lambda: ob.plane(ob.losses(NET.apply, (X.numpy(), Y.numpy())), A, B, MIDDLE, 3).values,
     ),
     "reset of statistics": (
         lambda: ob.reset_batch_norm(FIRST, FIRST, X).repaired,
