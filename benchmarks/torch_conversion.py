@@ -197,13 +197,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     ob.from_torch(tnn.Linear(3, 2), torch.ones(1, 3))
-    print("model      parameters  conversion  converted      Flax     torch  /Flax  /torch")
+    print("model      parameters  conversion  (CPU)  converted      Flax     torch  /Flax  /torch")
     rows = []
     for name in MODELS:
         row = measure(name, options.rounds)
         rows.append(row)
         print(
             f"{name:10s} {row['parameters']:10,d} {row['conversion_seconds']:10.2f}s"
+            f" {row['conversion_cpu_seconds']:5.2f}s"
             f" {row['converted_seconds']:9.3f}s {row['flax_seconds']:8.3f}s"
             f" {row['torch_seconds']:8.3f}s {row['converted_over_flax']:6.2f}"
             f" {row['converted_over_torch']:7.2f}",

@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onebasin import align as _align
+from onebasin import compact as _compact
+from onebasin import symmetry as _symmetry
+from onebasin._modules import takes_modules as _takes_modules
 from onebasin.align import (
     Alignment,
     Barrier,
@@ -13,20 +17,8 @@ from onebasin.align import (
     ManyAlignment,
     Plane,
     Repaired,
-    align,
-    align_many,
-    barrier,
-    bend,
-    canonical_element,
-    canonicalize,
-    interpolate,
-    losses,
-    marginal_loss,
-    plane,
-    repair,
-    reset_batch_norm,
 )
-from onebasin.compact import Compact, Distilled, compact, distil, fit_gaussian
+from onebasin.compact import Compact, Distilled, fit_gaussian
 from onebasin.posterior import Draws, Gaussian, Mixture, moments, push_forward
 from onebasin.symmetry import (
     Element,
@@ -35,8 +27,6 @@ from onebasin.symmetry import (
     Symmetry,
     SymmetryError,
     UnknownPrimitiveWarning,
-    check_symmetry,
-    discover,
     random_permutation,
     transpositions,
 )
@@ -80,6 +70,24 @@ if TYPE_CHECKING:
     from onebasin.torch import to_torch as to_torch
 
 __version__ = "0.1.0"
+
+# The functions that take PyTorch modules and tensors too.
+align = _takes_modules(_align.align)
+align_many = _takes_modules(_align.align_many)
+barrier = _takes_modules(_align.barrier)
+bend = _takes_modules(_align.bend)
+canonical_element = _takes_modules(_align.canonical_element)
+canonicalize = _takes_modules(_align.canonicalize)
+check_symmetry = _takes_modules(_symmetry.check_symmetry)
+compact = _takes_modules(_compact.compact)
+discover = _takes_modules(_symmetry.discover)
+distil = _takes_modules(_compact.distil)
+interpolate = _takes_modules(_align.interpolate)
+losses = _takes_modules(_align.losses)
+marginal_loss = _takes_modules(_align.marginal_loss)
+plane = _takes_modules(_align.plane)
+repair = _takes_modules(_align.repair)
+reset_batch_norm = _takes_modules(_align.reset_batch_norm)
 
 # Rooms that bring heavy libraries along are opened on first use.
 _ROOMS = ("data", "infer", "nets", "report", "store", "studies", "torch")
@@ -197,7 +205,10 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"onebasin.{name}")
     if name in _LAZY:
-        return getattr(importlib.import_module(f"onebasin.{_LAZY[name]}"), name)
+        found = getattr(importlib.import_module(f"onebasin.{_LAZY[name]}"), name)
+        if name == "predict":
+            found = globals()[name] = _takes_modules(found)
+        return found
     raise AttributeError(f"module 'onebasin' has no attribute {name!r}")
 
 

@@ -392,6 +392,29 @@ class Masked(nn.Module):
         return self.encoder(x, mask, padding, is_causal=True)
 
 
+class Geometry(nn.Module):
+    """Distances, kernels with their solutions, and running extremes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = x @ self.weight
+        kernel = torch.exp(-torch.cdist(y, y)) + 0.1 * torch.eye(x.shape[0], dtype=x.dtype)
+        largest, places = torch.cummax(y, dim=1)
+        edges = torch.linspace(-1, 1, 5)
+        return {
+            "absolute": torch.cdist(y, x + 3, p=1.0),
+            "largest gap": torch.cdist(y, x + 3, p=float("inf")),
+            "solved": torch.linalg.solve(kernel, y),
+            "root": torch.linalg.cholesky(kernel),
+            "running": largest - torch.cummin(y, dim=1).values,
+            "places": places * y,
+            "bins": torch.searchsorted(edges, x) * y + torch.bucketize(x, edges) * y,
+        }
+
+
 class Attention(nn.Module):
     """Multi-head attention between two sequences of different widths."""
 
@@ -578,6 +601,7 @@ MODULES: dict[str, Case] = {
         Attention,
         lambda: (torch.randn(3, 4, 8), torch.randn(3, 5, 6), torch.randn(3, 5, 5)),
     ),
+    "distances and solutions": (Geometry, normal(5, 4)),
     "grouped queries": (GroupedQueries, normal(3, 5, 16)),
     "squeeze and excitation": (SqueezeExcite, normal(3, 4, 6, 6)),
     "activations": (Activations, normal(5, 4)),

@@ -182,6 +182,45 @@ def test_group_is_that_of_the_twin(name: str) -> None:
     assert found.scaling_dimension() == expected.scaling_dimension()
 
 
+class Masked(tnn.Module):
+    """An encoder, or attention alone, with the masks that are named."""
+
+    def __init__(self, masks: str, weights: bool | None = None) -> None:
+        super().__init__()
+        layer = tnn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        self.encoder = tnn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.attention = tnn.MultiheadAttention(16, 4, batch_first=True)
+        self.masks, self.weights = masks, weights
+
+    def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        causal = "causal" in self.masks
+        mask = tnn.Transformer.generate_square_subsequent_mask(x.shape[1]) if causal else None
+        hidden = padding if "padding" in self.masks else None
+        if self.weights is None:
+            return self.encoder(x, mask, hidden, is_causal=causal)
+        return self.attention(x, x, x, hidden, self.weights, mask)[0]
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
+@pytest.mark.parametrize("weights", [None, False, True])
+def test_masks_leave_heads_alike(weights: bool | None) -> None:
+    torch.manual_seed(0)
+    x, padding = torch.randn(3, 5, 16), torch.zeros(3, 5)
+    padding[0, 3:] = -torch.inf
+    groups = []
+    for masks in ("", "causal", "padding", "causal, padding"):
+        module = Masked(masks, weights).eval()
+        net, params = ob.from_torch(module, (x, padding))
+        groups.append(ob.discover(net.apply, params, (x.numpy(), padding.numpy())))
+        moved = groups[-1].act(groups[-1].random(jax.random.key(1)), params)
+        with torch.no_grad():
+            before = module(x, padding)
+            after = ob.to_torch(moved, module)(x, padding)
+        assert float((after - before).abs().max() / before.abs().max()) < 1e-4
+    assert sum(f.size == 4 and f.copies == 1 for f in groups[0].factors) == (weights is None) + 1
+    assert all(described(group) == described(groups[0]) for group in groups)
+
+
 PROVED = (
     "resnet",
     "vit",

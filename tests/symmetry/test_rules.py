@@ -51,6 +51,18 @@ def every_other_part(params: Params, x: Array) -> Array:
     return two_readers(params, parts[:, 0], parts[:, 1])
 
 
+def flattened_mask(params: Params, x: Array) -> Array:
+    """One number per example, repeated for all units; both in one axis, as PyTorch has it."""
+    mask = jnp.broadcast_to(x[:, :1], (5, 4)).reshape(-1)
+    return (relu(x @ params["a"]).reshape(-1) * mask).reshape(5, 4) @ params["v"]
+
+
+def flattened_places(params: Params, x: Array) -> Array:
+    """The other way round: repeated for all examples, and telling units apart."""
+    mask = jnp.broadcast_to(x.reshape(-1)[:4], (5, 4)).reshape(-1)
+    return jnp.tanh((x @ params["a"]).reshape(-1) * mask).reshape(5, 4) @ params["v"]
+
+
 READERS = {"c": (4, 2), "d": (4, 2)}
 RULES: dict[str, Rule] = {
     # What is one, or constant, is no zero: nothing can be absorbed in it.
@@ -135,6 +147,10 @@ RULES: dict[str, Rule] = {
         {"a": (3, 8), **READERS},
         PS,
         PF,
+    ),
+    "mask repeated and flattened": weights(flattened_mask, {"a": (3, 4), "v": (4, 2)}, PS),
+    "places repeated and flattened": weights(
+        flattened_places, {"a": (3, 4), "v": (4, 2)}, factor(4, "f")
     ),
     # Comparisons and choices.
     "where positive": between(lambda h: jnp.where(h > 0, h, 0.3 * h), PS),

@@ -73,11 +73,15 @@ def _holds_draws(path: Path) -> bool:
 
 
 def save_network(path: Path, params: Any, model: Model) -> None:
-    """Writes one network; that of a PyTorch module as its whole state dict."""
+    """Writes one network; that of a PyTorch module as its whole state dict, for its endings too."""
     if isinstance(model, TorchModel):
+        from onebasin.torch.checkpoints import PICKLES, save_pickle
         from onebasin.torch.tensors import to_numpy
 
         state = onebasin.torch.state_dict(params, model.module)
+        if path.suffix in PICKLES:
+            save_pickle(path, state)
+            return
         params = {name: to_numpy(x) for name, x in state.items()}
     save_params(path, params)
 

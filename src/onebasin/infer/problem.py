@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin._factory import is_torch
 from onebasin.infer.priors import Normal, Prior
 from onebasin.nets import Net
 from onebasin.posterior import Draws, Gaussian
@@ -25,6 +26,8 @@ from onebasin.posterior.trees import is_float, named_leaves
 
 LIKELIHOODS = ("categorical", "gaussian")
 LOG_NOISE = Normal(1.0)
+# Examples with which a PyTorch module is converted.
+FEW = 4
 Batch = tuple[Any, jax.Array]
 
 
@@ -37,7 +40,8 @@ class Problem:
     back the former as `params` and the latter as the statistic "noise".
 
     Args:
-        net: The network; its outputs are logits (example, class) or means (example, ...).
+        net: The network; its outputs are logits (example, class) or means (example, ...). A PyTorch
+            module is converted.
         train: Inputs and targets: integer classes (example,), or numbers like the outputs.
         prior: The prior of the parameters.
         likelihood: "categorical", "gaussian", or a function from outputs and targets to the log
@@ -238,6 +242,10 @@ class Problem:
                 "examples, expected the same number, and at least one, along their first axis"
             )
         self.inputs, self.targets = inputs, targets
+        if is_torch(self.net):
+            from onebasin.torch import from_torch
+
+            self.net = from_torch(self.net, jax.tree.map(lambda x: x[:FEW], inputs))[0]
         outputs = jax.eval_shape(self.net.apply, self.shapes(), inputs)
         if not all(is_float(x) for x in jax.tree.leaves(self.shapes())):
             name = next(n for n, x in named_leaves(self.shapes()) if not is_float(x))

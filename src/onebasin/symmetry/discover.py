@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -83,7 +84,7 @@ def analyse(program: Program, params: Any) -> Analysis:
             + ", ".join(sorted(recorder.unknown_primitives))
             + ": the axes they touch are held fixed, so some symmetries may be missed",
             UnknownPrimitiveWarning,
-            stacklevel=3,
+            stacklevel=_level(),
         )
     planner = Planner()
     live = Live(recorder.steps, planner)
@@ -107,6 +108,14 @@ def analyse(program: Program, params: Any) -> Analysis:
         ),
     )
     return Analysis(symmetry, names, planner, recorder.types)
+
+
+def _level() -> int:
+    """How far above the caller the first line stands that is not of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "onebasin":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _check_function(apply_fn: Any) -> None:

@@ -233,6 +233,8 @@ class Symmetry:
             extra = next((p for p in paths if p not in expected), None)
             missing = next((p for p in expected if p not in paths), None)
             odd = f"{extra!r} is not one of its leaves" if extra else f"{missing!r} is missing"
+            if sorted(paths) == sorted(expected):
+                odd = "they stand in another order, for which dict(params) will do"
             raise SymmetryError(
                 f"these parameters are not of the model that the symmetry was found for: {odd}; "
                 f"expected {len(expected)} leaves, {_some(expected)}"

@@ -221,10 +221,11 @@ class Recorder:
             if len(ins) == len(outs) == 1:
                 target[outs[0]] = source.axes[ins[0]]
                 continue
-            markers = {source.axes[i] for i in ins if not isinstance(source.axes[i], tuple)}
-            if all(not isinstance(source.axes[i], tuple) for i in ins):
+            first = source.axes[ins[0]]
+            # A mask that is repeated for all heads, and flattened, is still uniform along them.
+            if not isinstance(first, tuple) and all(source.axes[i] is first for i in ins):
                 for o in outs:
-                    target[o] = FIXED if FIXED in markers else ANY
+                    target[o] = first
                 continue
             for i in ins:
                 axis = source.axes[i]

@@ -106,6 +106,23 @@ def load_checkpoint(path: str | os.PathLike[str], module: Any) -> dict[str, jax.
     return params
 
 
+def save_pickle(path: Path, state: Mapping[str, Any]) -> None:
+    """Writes a state dict with `torch.save`; the file appears when it is complete.
+
+    Raises:
+        ConversionError: If it cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        pytorch().save(dict(state), partial)
+        partial.replace(path)
+    except (OSError, RuntimeError) as error:
+        partial.unlink(missing_ok=True)
+        raise ConversionError(
+            f"the file {path} cannot be written: check its folder, and the space that is left"
+        ) from error
+
+
 def _bare(name: str) -> str:
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +60,7 @@ def export(module: Any, call: Call) -> Exported:
     Raises:
         ConversionError: If the module does not run on these inputs, or cannot be exported.
     """
-    with plain_paths(), warnings.catch_warnings():
+    with plain_paths(), _no_traces(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = _dynamic(module, call)
         if program is None:
@@ -87,12 +88,15 @@ def _dynamic(module: Any, call: Call) -> Any:
     ]
     args, kwargs = call.arguments(leaves)
     shapes, named = call.arguments(free)
+    # That an axis of length 1 stays so is no news to the user.
+    log = logging.getLogger("torch._export.non_strict_utils")
+    before, log.disabled = log.disabled, True
     try:
-        return torch.export.export(
-            module, args, kwargs, dynamic_shapes=(*shapes, *named.values()) if args else named
-        )
+        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes or named)
     except Exception:
         return None
+    finally:
+        log.disabled = before
 
 
 def _tiled(x: Any) -> Any:
@@ -210,6 +214,8 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
             if number is not None and call.is_data[number]:
                 inputs[name] = number
             continue
+        if spec.kind == kinds.TOKEN:
+            continue
         tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
         if not hasattr(tensor, "dtype"):
             raise ConversionError(
@@ -254,6 +260,21 @@ def plain_paths() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextlib.contextmanager
+def _no_traces() -> Iterator[None]:
+    """Keeps no stack trace for each node, which takes a quarter of an export and is not read."""
+    config: Any = getattr(pytorch().fx, "config", None)
+    before = getattr(config, "do_not_emit_stack_traces", None)
+    if before is None:
+        yield
+        return
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
 
 
 def _size(size: Any) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from onebasin.torch.errors import ConversionError
+from onebasin.torch.modules import check_tensor
 from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy, to_tensor
 
 
@@ -32,22 +32,34 @@ def read_params(module: Any) -> dict[str, jax.Array]:
         ConversionError: If JAX would narrow one of them.
     """
     owner = owners(module)
+    params = read_state({name: x for name, x in entries(module).items() if owner[name] == name})
+    if not params:
+        raise ConversionError(
+            "the module has no floating-point parameters: there is nothing to convert"
+        )
+    return params
+
+
+def read_state(state: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The floating-point entries of a state dict as arrays.
+
+    Raises:
+        ConversionError: If one of them is on another device, or JAX would narrow it.
+    """
     params = {}
-    for name, tensor in entries(module).items():
-        if owner[name] != name or not is_float(numpy_dtype(tensor.dtype, repr(name))):
+    for name, tensor in state.items():
+        check_tensor(tensor, repr(name))
+        if not is_float(numpy_dtype(tensor.dtype, repr(name))):
             continue
         array = to_numpy(tensor, repr(name))
         # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
-        params[name] = jnp.asarray(array)
+        # `jnp.asarray` would compile a program for each shape.
+        params[name] = jax.device_put(array)
         if params[name].dtype != array.dtype:
             raise ConversionError(
                 f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
                 "switch on jax_enable_x64, or call module.float() first"
             )
-    if not params:
-        raise ConversionError(
-            "the module has no floating-point parameters: there is nothing to convert"
-        )
     return params
 
 

@@ -60,12 +60,11 @@ def to_numpy(tensor: Any, what: str = "a tensor", *, copy: bool = True) -> np.nd
     """The entries of a tensor, in memory of their own unless told otherwise."""
     torch = pytorch()
     wanted = numpy_dtype(tensor.dtype, what)
-    tensor = tensor.detach()
+    # PyTorch's memory is aligned as JAX wants it, so that JAX need not copy it again.
+    tensor = tensor.detach().clone() if copy else tensor.detach()
     if tensor.dtype == torch.bfloat16:
-        array = tensor.contiguous().view(torch.int16).numpy().view(wanted)
-    else:
-        array = tensor.numpy()
-    return array.copy() if copy else array
+        return tensor.contiguous().view(torch.int16).numpy().view(wanted)
+    return tensor.numpy()
 
 
 def to_tensor(array: Any) -> Any:

@@ -136,3 +136,13 @@ def argsort_stable(x: Any, *, stable: bool, dim: int = -1, descending: bool = Fa
 @indexing("bucketize")
 def bucketize(x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     return jnp.searchsorted(boundaries, x, side="right" if right else "left")
+
+
+@indexing("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(
+    boundaries: Any, x: Any, *, right: bool = False, side: str | None = None, **_: Any
+) -> Any:
+    if boundaries.ndim != 1:
+        raise NotImplementedError("boundaries of more than one axis")
+    side = side or ("right" if right else "left")
+    return jnp.searchsorted(boundaries, x, side=side)

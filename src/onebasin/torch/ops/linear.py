@@ -82,3 +82,26 @@ def pairwise_distance(
     x: Any, y: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
     return jnp.sum(jnp.abs(x - y + eps) ** p, axis=-1, keepdims=keepdim) ** (1 / p)
+
+
+@linear_family("cdist", "_cdist_forward")
+def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    """Distances between all pairs of rows; a row has no slope towards itself."""
+    gaps = jnp.abs(x[..., :, None, :] - y[..., None, :, :])
+    if p == float("inf"):
+        return jnp.max(gaps, axis=-1)
+    total = jnp.sum(gaps if p == 1 else gaps**p, axis=-1)
+    return jnp.where(total > 0, jnp.where(total > 0, total, 1) ** (1 / p), 0)
+
+
+@linear_family("linalg_cholesky")
+def cholesky(x: Any, *, upper: bool = False) -> Any:
+    return jnp.linalg.cholesky(x, upper=upper, symmetrize_input=False)
+
+
+@linear_family("linalg_solve")
+def solve(x: Any, y: Any, *, left: bool = True) -> Any:
+    if not left:
+        return solve(x.mT, y.mT).mT
+    vector = y.ndim == x.ndim - 1 and y.shape == x.shape[:-1]
+    return jnp.linalg.solve(x, y[..., None])[..., 0] if vector else jnp.linalg.solve(x, y)

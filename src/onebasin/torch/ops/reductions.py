@@ -199,3 +199,18 @@ def cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
 @reductions("cumprod")
 def cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     return jnp.cumprod(x, axis=dim, dtype=dtype)
+
+
+def _running(extreme: Any) -> Any:
+    """The largest or least so far, and where it stands: the last place of several."""
+
+    def rule(x: Any, dim: int) -> list[Any]:
+        dim %= x.ndim
+        values = extreme(x, axis=dim)
+        places = lax.broadcasted_iota(jnp.int32, x.shape, dim)
+        return [values, lax.cummax(jnp.where(x == values, places, 0), axis=dim)]
+
+    return rule
+
+
+reductions.rows({"cummax": _running(lax.cummax), "cummin": _running(lax.cummin)})
