@@ -30,10 +30,9 @@ class Rounds(Protocol):
     """What goes on between the draws and a centre; states are stacked, one per draw."""
 
     def aim(self, leaves: list[np.ndarray]) -> None: ...
-    def recentre(self, states: State) -> None: ...
     def round(
         self, states: State, number: int, progress: Progress | None
-    ) -> tuple[State, np.ndarray]: ...
+    ) -> tuple[State, float]: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,9 +124,10 @@ def align_many(
         centre = leaves_of(symmetry.act(gauge, reference))
     else:
         check_choice("reference", reference, REFERENCES)
+    alone = given or reference == "first"
     rounds: Rounds
     if cost == "weights" and reference != "leave-one-out" and are_rows(symmetry):
-        rounds = Rows(symmetry, population.means, solver)
+        rounds = Rows(symmetry, population.means, solver, None if alone else first)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")
     rounds.aim(centre)
@@ -135,17 +135,16 @@ def align_many(
     history: list[float] = []
     moved: list[int] = []
     for number in range(max_rounds):
-        fresh, costs = rounds.round(states, number, progress)
-        if history and costs.sum() > history[-1]:
+        fresh, total = rounds.round(states, number, progress)
+        if history and total > history[-1]:
             break
         moved.append(states.differences(fresh))
-        history.append(float(costs.sum()))
+        history.append(total)
         states = fresh
-        if given or reference == "first" or (number and not moved[-1]):
+        if alone or (number and not moved[-1]):
             break
         if number and history[-2] - history[-1] < tolerance * abs(history[-2]):
             break
-        rounds.recentre(states)
     elements = population.elements(states)
     if given:
         elements = jax.vmap(lambda g: symmetry.compose(back, g))(elements)

@@ -154,7 +154,7 @@ class Visits:
         self._centre, self._averaged = leaves, False
         self._spread = [leaf[0] for leaf in self.population.stds or []]
 
-    def recentre(self, states: State) -> None:
+    def _recentre(self, states: State) -> None:
         """Takes the mean of the moved draws for the centre."""
         self._centre, self._averaged = self._average(self.population.means, states), True
         if self.population.stds is not None:
@@ -174,10 +174,13 @@ class Visits:
         leaves = [leaf[draw] for leaf in stacked]
         return self.population.symmetry.act_on_leaves(element, leaves, np)
 
-    def round(
-        self, states: State, number: int, progress: Progress | None
-    ) -> tuple[State, np.ndarray]:
-        """Every draw brought to its optimum against the centre, from where it stands."""
+    def round(self, states: State, number: int, progress: Progress | None) -> tuple[State, float]:
+        """Every draw brought to its optimum against the centre, and the sum of their costs.
+
+        From the second round on the centre is the mean of where the draws stand.
+        """
+        if number:
+            self._recentre(states)
         count = self.population.count
         alone = self.population.data is None or (self._leave_out and self._averaged)
 
@@ -199,7 +202,7 @@ class Visits:
                 ended = progress(ended, f"round {number + 1}", count)
             results = list(ended)
         found = State.stack([state for state, _ in results])
-        return found, np.array([cost for _, cost in results])
+        return found, float(sum(cost for _, cost in results))
 
     def _groups(self) -> list[np.ndarray]:
         """Draws that are measured together, of one size, so that one program is compiled."""

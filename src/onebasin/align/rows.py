@@ -5,15 +5,16 @@ meet in the mean. With p_d the order of draw d and c_i the centre of unit i,
 
     gain_d[i, j] = <c_i, x_dj>,     p_d = argmax sum_i gain_d[i, p(i)],     c_i = mean_d x_dp_d(i).
 
-Products are kept, and renewed for the units whose centre has moved; the centre is brought up to
-date by the units that changed places.
+The mean follows after every few draws, in the first round that of the draws seen so far: fewer
+rounds and a better end than when it waits for all of them. Products are kept, and renewed for the
+units whose centre has moved; the centre is brought up to date by the units that changed places.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
 KEPT_BYTES = 2**30
+# Draws that are matched with one centre, side by side.
+TOGETHER = 4
 
 Key = tuple[str, Signature]
 """A factor, and which of its signs flip a row."""
@@ -49,17 +52,19 @@ class Rows:
         symmetry: The group, with `are_rows(symmetry)`.
         leaves: The stacked parameters.
         solver: The assignment solver.
+        first: The draw that the mean begins with; None keeps the centre where it was aimed.
     """
 
-    def __init__(self, symmetry: Symmetry, leaves: Sequence[np.ndarray], solver: str):
+    def __init__(
+        self, symmetry: Symmetry, leaves: Sequence[np.ndarray], solver: str, first: int | None
+    ):
         self.symmetry = symmetry
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=1)
         self._fixed, self._rows = _cut(symmetry, leaves)
-        self._norms = np.zeros(self.count)
-        for x in (self._fixed, *self._rows.values()):
-            axes = list(range(x.ndim))
-            self._norms += np.einsum(x, axes, x, axes, [0], dtype=np.float64)
+        self._norms = sum(map(_squares, (self._fixed, *self._rows.values())), np.zeros(self.count))
+        self._first = first
+        self._order = sorted(range(self.count), key=lambda draw: draw != first)
         shapes = {key: (self.count, x.shape[1], x.shape[1]) for key, x in self._rows.items()}
         self._kept: dict[Key, np.ndarray] = {}
         if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= KEPT_BYTES:
@@ -68,60 +73,70 @@ class Rows:
     def aim(self, leaves: Sequence[np.ndarray]) -> None:
         """Takes a network for the centre."""
         fixed, rows = _cut(self.symmetry, [leaf[None] for leaf in leaves])
-        self._fixed_centre = fixed[0]
+        self._fixed_centre = fixed[0] if self._first is None else self._fixed.mean(axis=0)
         self._centre = {key: x[0] for key, x in rows.items()}
-        self._stale = {f.name: np.arange(f.size) for f in self.symmetry.factors}
-        self._held: State | None = None
+        self._stale = {f.name: np.ones((self.count, f.size), bool) for f in self.symmetry.factors}
+        self._sums = {key: np.zeros(x.shape[1:]) for key, x in self._rows.items()}
+        self._summed = np.zeros(self.count, bool)
 
-    def recentre(self, states: State) -> None:
-        """Takes the mean of the moved draws for the centre."""
-        held = self._held
-        if held is None:
-            self._fixed_centre = self._fixed.mean(axis=0)
-            self._sums = {key: np.zeros(x.shape[1:]) for key, x in self._rows.items()}
-        moves = {name: self._moves(name, states) for name in states.permutations}
-        self._stale = {name: np.flatnonzero(m.any(axis=0)) for name, m in moves.items()}
-        for key, x in self._rows.items():
-            name, total = key[0], self._sums[key]
-            for draw in np.flatnonzero(moves[name].any(axis=1)).tolist():
-                units = np.flatnonzero(moves[name][draw])
-                total[units] += _taken(x[draw], key, states, draw, units)
-                if held is not None:
-                    total[units] -= _taken(x[draw], key, held, draw, units)
-            stale = self._stale[name]
-            self._centre[key][stale] = total[stale] / self.count
-        self._held = states
-
-    def _moves(self, name: str, states: State) -> np.ndarray:
-        """Which units of which draws have changed since the last mean, [draw, unit]."""
-        if self._held is None:
-            return np.ones_like(states.permutations[name], bool)
-        moved = self._held.permutations[name] != states.permutations[name]
-        if name in states.signs:
-            moved |= (self._held.signs[name] != states.signs[name]).any(axis=-1)
-        return moved
-
-    def round(
-        self, states: State, number: int, progress: Progress | None
-    ) -> tuple[State, np.ndarray]:
-        """The best match of every draw with the centre, and its squared distance."""
+    def round(self, states: State, number: int, progress: Progress | None) -> tuple[State, float]:
+        """The best match of every draw with the centre, and the sum of squared distances."""
         found = states.copy()
         # One thread per draw: those of a single product would wait for one another.
         with (
             threadpool_limits(1, "blas"),
             concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
         ):
-            ended: Iterable[Any] = pool.map(lambda i: self._visit(found, i), range(self.count))
+            ended: Iterable[Any] = self._visits(states, found, pool)
             if progress is not None:
                 ended = progress(ended, f"round {number + 1}", self.count)
-            gained = np.array(list(ended)) + self._fixed @ self._fixed_centre
-        squares = sum(float(np.vdot(c, c)) for c in (self._fixed_centre, *self._centre.values()))
-        return found, squares + self._norms - 2 * gained
+            gained = sum(ended)
+        if self._first is None:
+            gained += float((self._fixed @ self._fixed_centre).sum())
+            centres = (self._fixed_centre, *self._centre.values())
+            squares = self.count * sum(float(np.vdot(c, c)) for c in centres)
+            return found, squares + float(self._norms.sum()) - 2 * gained
+        squares = sum(float(np.vdot(total, total)) for total in self._sums.values()) / self.count
+        squares += self.count * float(np.vdot(self._fixed_centre, self._fixed_centre))
+        return found, float(self._norms.sum()) - squares
+
+    def _visits(
+        self, states: State, found: State, pool: concurrent.futures.Executor
+    ) -> Iterator[float]:
+        """Matches all draws in place, a few with the same centre; yields what each gained."""
+        for at in range(0, self.count, TOGETHER):
+            some = self._order[at : at + TOGETHER]
+            gained = list(pool.map(lambda draw: self._visit(found, draw), some))
+            if self._first is not None:
+                self._follow(states, found, some)
+            yield from gained
+
+    def _follow(self, held: State, found: State, some: Sequence[int]) -> None:
+        """Moves the mean by what some draws have changed; draws not yet in it come in."""
+        new = [draw for draw in some if not self._summed[draw]]
+        self._summed[some] = True
+        for name in found.permutations:
+            moves = _moves(name, held, found, some)
+            moves[[draw in new for draw in some]] = True
+            stale = np.full(moves.shape[1], True) if new else moves.any(axis=0)
+            if not stale.any():
+                continue
+            for key in self._keys(name):
+                total, x = self._sums[key], self._rows[key]
+                for draw, moved in zip(some, moves, strict=True):
+                    units = np.flatnonzero(moved)
+                    total[units] += _taken(x[draw], key, found, draw, units)
+                    if draw not in new:
+                        total[units] -= _taken(x[draw], key, held, draw, units)
+                self._centre[key][stale] = total[stale] / self._summed.sum()
+            self._stale[name] |= stale
 
     def _visit(self, found: State, draw: int) -> float:
         """Matches one draw with the centre, in place; returns what it gained."""
         gained = 0.0
         for name, columns in found.permutations.items():
+            if self._kept and not self._stale[name][draw].any():
+                continue
             gains = self._gains(name, draw)
             totals, signs = best_signs(gains, self.symmetry.factor(name).signs)
             columns[draw] = self._solve(totals)
@@ -130,22 +145,39 @@ class Rows:
                 found.signs[name][draw] = signs[np.arange(len(totals)), columns[draw]]
         return gained
 
+    def _keys(self, name: str) -> list[Key]:
+        return [key for key in self._rows if key[0] == name]
+
     def _gains(self, name: str, draw: int) -> Gains:
         """Gains [i, j] of one draw by signature."""
         found: Gains = {}
-        for key, x in self._rows.items():
-            if key[0] != name:
-                continue
+        stale = np.flatnonzero(self._stale[name][draw])
+        for key in self._keys(name):
+            rows, centre = self._rows[key][draw], self._centre[key]
             if not self._kept:
-                found[key[1]] = self._centre[key] @ x[draw].T
+                found[key[1]] = centre @ rows.T
                 continue
-            kept, stale = self._kept[key][draw], self._stale[name]
+            kept = self._kept[key][draw]
             if len(stale) == len(kept):
-                np.matmul(self._centre[key], x[draw].T, out=kept)
+                np.matmul(centre, rows.T, out=kept)
             else:
-                kept[stale] = self._centre[key][stale] @ x[draw].T
+                kept[stale] = centre[stale] @ rows.T
             found[key[1]] = kept
+        self._stale[name][draw] = False
         return found
+
+
+def _squares(x: np.ndarray) -> np.ndarray:
+    """The squared norm of every draw."""
+    return np.array([np.square(draw, dtype=np.float64).sum() for draw in x])
+
+
+def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndarray:
+    """Which units of some draws differ between two states, [draw, unit]."""
+    moved = held.permutations[name][some] != found.permutations[name][some]
+    if name in found.signs:
+        moved |= (held.signs[name][some] != found.signs[name][some]).any(axis=-1)
+    return moved
 
 
 def _cut(

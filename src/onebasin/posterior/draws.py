@@ -214,7 +214,12 @@ def _take(tree: Any, index: Any) -> Any:
 
 @jax.jit
 def _mean(params: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.mean(x, axis=0) if trees.is_float(x) else x[0], params)
+    def mean(x: jax.Array) -> jax.Array:
+        # On processors a sum over the leading axis takes 50 times as long as this product.
+        total = jnp.einsum("d,d...->...", jnp.ones(len(x), x.dtype), x, precision="highest")
+        return total / len(x)
+
+    return jax.tree.map(lambda x: mean(x) if trees.is_float(x) else x[0], params)
 
 
 @jax.jit
