@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.align import rows
 
 INPUTS = jax.random.normal(jax.random.key(0), (40, 6))
 
@@ -67,6 +68,59 @@ def test_objective_never_rises_on_unrelated_networks():
     found = ob.align_many(symmetry, draws)
     assert len(found.history) > 1
     assert all(b <= a * (1 + 1e-6) for a, b in zip(found.history, found.history[1:], strict=False))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_one_hidden_layer(activation, monkeypatch):
+    """Units are rows then: the mean follows the draws, and ends where no draw can come nearer."""
+    net = ob.nets.mlp(hidden=(12,), outputs=3, activation=activation)
+    keys = jax.random.split(jax.random.key(5), 11)
+    draws = ob.Draws(jax.vmap(lambda k: net.init(k, INPUTS))(keys))
+    symmetry = ob.discover(net.apply, draws[0], INPUTS)
+    assert rows.are_rows(symmetry)
+    found = ob.align_many(symmetry, draws, first=3)
+    assert len(found.history) > 2
+    assert found.moved[-1] == 0
+    assert all(b <= a * (1 + 1e-9) for a, b in zip(found.history, found.history[1:], strict=False))
+    np.testing.assert_allclose(outputs(net, draws), outputs(net, found.draws), atol=2e-5)
+    leaves = jax.tree.leaves(found.draws.params)
+    apart = sum(float(jnp.sum((x - x.mean(axis=0)) ** 2)) for x in leaves)
+    assert apart == pytest.approx(found.history[-1], rel=1e-4)
+    for i in range(3):
+        again = ob.align(symmetry, found.draws[i], to=found.reference, scaling=None)
+        assert again.cost == pytest.approx(again.cost_before, rel=1e-5)
+    monkeypatch.setattr(rows, "KEPT_BYTES", 0)
+    fresh = ob.align_many(symmetry, draws, first=3)
+    assert fresh.history == pytest.approx(found.history)
+
+
+@pytest.mark.parametrize("reference", ["mean", "first", "leave-one-out", "given"])
+@pytest.mark.parametrize("cost", ["weights", "activations"])
+def test_without_symmetry_nothing_moves(reference, cost):
+    def model(params, x):
+        return jnp.tanh(jnp.cumsum(x @ params["w"], axis=-1) + params["b"])
+
+    params = {"w": jax.random.normal(jax.random.key(1), (4, 6, 3)), "b": jnp.ones((4, 3))}
+    one = jax.tree.map(lambda x: x[0], params)
+    symmetry = ob.discover(model, one, INPUTS)
+    assert not symmetry.factors
+    found = ob.align_many(
+        symmetry,
+        params,
+        reference=one if reference == "given" else reference,
+        cost=cost,
+        apply_fn=model,
+        inputs=INPUTS,
+    )
+    for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(found.draws.params), strict=True):
+        np.testing.assert_array_equal(x, y)
+    if cost == "weights" and reference == "mean":
+        apart = sum(float(jnp.sum((x - x.mean(axis=0)) ** 2)) for x in jax.tree.leaves(params))
+        assert found.history[-1] == pytest.approx(apart, rel=1e-5)
+    assert "4 draws" in str(found)
+    parts = [ob.Gaussian(one, jax.tree.map(jnp.ones_like, one))] * 2
+    found = ob.align_many(symmetry, ob.Mixture(parts, jnp.full(2, 0.5)), cost="wasserstein")
+    assert found.history[-1] == pytest.approx(0, abs=1e-4)
 
 
 def test_gaussians_come_together(population):

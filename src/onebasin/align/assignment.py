@@ -24,19 +24,17 @@ def _lapx() -> Solver | None:
     return solve
 
 
-def _scipy() -> Solver:
+def _scipy(gain: np.ndarray) -> np.ndarray:
+    # Half a second to import, and not needed beside lapx.
     from scipy.optimize import linear_sum_assignment
 
-    def solve(gain: np.ndarray) -> np.ndarray:
-        return linear_sum_assignment(gain, maximize=True)[1]
-
-    return solve
+    return linear_sum_assignment(gain, maximize=True)[1]
 
 
 def available_solvers() -> dict[str, Solver]:
     """The solvers that can be used here, fastest first."""
     fast = _lapx()
-    return ({"lapx": fast} if fast else {}) | {"scipy": _scipy()}
+    return ({"lapx": fast} if fast else {}) | {"scipy": _scipy}
 
 
 class Assignment:

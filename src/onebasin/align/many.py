@@ -146,7 +146,7 @@ def align_many(
         if number and history[-2] - history[-1] < tolerance * abs(history[-2]):
             break
     elements = population.elements(states)
-    if given:
+    if given and symmetry.factors:
         elements = jax.vmap(lambda g: symmetry.compose(back, g))(elements)
     aligned = population.moved(elements)
     if reference == "first":
