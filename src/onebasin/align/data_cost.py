@@ -33,7 +33,7 @@ from onebasin.align.stream import Batches
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
-from onebasin.symmetry.elements import Block, Element
+from onebasin.symmetry.elements import Block
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class DataCost:
         self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites))
         _check_covered(symmetry, self._sites, cost)
         probe = next(iter(self._probes.values()))
-        self._flips = _flips(symmetry, probe, self._sites, params, parts[0])
+        self._flips, self._wholes = _flips(symmetry, probe, self._sites, params, parts[0])
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
@@ -107,9 +107,10 @@ class DataCost:
     def _objective(self, found: list[dict[str, Any]], reference: Any, moving: Any) -> DataObjective:
         pairing = Pairing(self.symmetry, [])
         measured = []
-        for site, sums, flipped in zip(self._sites, found, self._flips, strict=True):
+        read = zip(self._sites, found, self._flips, self._wholes, strict=True)
+        for site, sums, flipped, wholes in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = Measured(site.factor, gram, norms, flipped)
+            each = Measured(site.factor, gram, norms, flipped, wholes)
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
@@ -296,26 +297,36 @@ def _with_signs(symmetry: Symmetry, value: Captured, block: Block) -> Block:
 
 def _flips(
     symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
-) -> list[Signature]:
-    """Which generators flip each captured value, found by flipping them."""
-    found: list[set[int]] = [set() for _ in sites]
-    factors = {site.factor for site in sites if symmetry.factor(site.factor).signs}
-    if not factors:
-        return [frozenset() for _ in sites]
+) -> tuple[list[Signature], list[tuple[tuple[str, int], ...]]]:
+    """Which generators flip each captured value, found by flipping them.
+
+    Per site those of its own factor, and those (factor, generator) of no units at all, which flip
+    it as a whole. Where both it and what it is multiplied by are data, only their product counts.
+    """
+    own: list[set[int]] = [set() for _ in sites]
+    wholes: list[list[tuple[str, int]]] = [[] for _ in sites]
+    read = {site.factor for site in sites}
+    signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
     run = jax.jit(lambda p: probe.values(p, inputs))
-    plain = run(params)
+    plain = run(params) if signed and sites else []
     identity = symmetry.identity()
-    for name in factors:
-        for generator in range(symmetry.factor(name).signs):
-            flipped = identity.signs[name].at[..., generator].set(-1)
-            element = Element(
-                identity.permutations, identity.log_scales, identity.signs | {name: flipped}
-            )
-            moved = run(symmetry.act(element, params))
-            for number, site in enumerate(sites):
-                if site.factor == name:
-                    x = _front(symmetry, name, site.block, plain[site.value.number])
-                    y = _front(symmetry, name, site.block, moved[site.value.number])
-                    if float(jnp.vdot(x, y)) < 0:
-                        found[number].add(generator)
-    return [frozenset(s) for s in found]
+    for name, generator in [(f.name, g) for f in signed for g in range(f.signs) if sites]:
+        flipped = identity.signs[name].at[..., generator].set(-1)
+        element = identity._replace(signs=identity.signs | {name: flipped})
+        moved = run(symmetry.act(element, params))
+
+        def turned(factor: str, value: Captured, block: Block, b: list[Any] = moved) -> bool:
+            x, y = (_front(symmetry, factor, block, v[value.number]) for v in (plain, b))
+            return float(jnp.vdot(x, y)) < 0
+
+        for number, site in enumerate(sites):
+            if site.factor == name:
+                if turned(name, site.value, site.block):
+                    own[number].add(generator)
+            elif not symmetry.factor(name).index:
+                odd = turned(site.factor, site.value, site.block)
+                if site.partner is not None and site.partner.data and site.partner_block:
+                    odd ^= turned(site.factor, site.partner, site.partner_block)
+                if odd:
+                    wholes[number].append((name, generator))
+    return [frozenset(s) for s in own], [tuple(w) for w in wholes]

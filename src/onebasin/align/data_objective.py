@@ -30,6 +30,8 @@ class Measured:
         gram: Products [p, q, i, j] of the reference's units with the other's; p, q their parents.
         norms: Squared norms [p, i] of the reference's units, and of the other's.
         flipped_by: The sign generators of the factor that flip the value.
+        wholes: Signs (factor, generator) that flip the value as a whole, as those before a
+            LayerNorm do.
         partner_gram: The same products of what the value is multiplied by, if that is data.
         partner_norms: Its squared norms.
         term: The number of the parameter that it is multiplied by, among the terms of a pairing.
@@ -39,6 +41,7 @@ class Measured:
     gram: np.ndarray
     norms: tuple[np.ndarray, np.ndarray]
     flipped_by: Signature
+    wholes: tuple[tuple[str, int], ...] = ()
     partner_gram: np.ndarray | None = None
     partner_norms: tuple[np.ndarray, np.ndarray] | None = None
     term: int | None = None
@@ -60,6 +63,10 @@ class DataObjective:
         self._by_factor: dict[str, list[Measured]] = {}
         for each in measured:
             self._by_factor.setdefault(each.factor, []).append(each)
+        self._by_whole: dict[str, list[Measured]] = {}
+        for each in measured:
+            for name in dict.fromkeys(name for name, _ in each.wholes):
+                self._by_whole.setdefault(name, []).append(each)
         self._constant = self._norms()
 
     def products(self) -> Iterator[tuple[Measured, Term | None]]:
@@ -74,13 +81,14 @@ class DataObjective:
         return [
             f.name
             for f in self.symmetry.factors
-            if "permutation" in f.kinds and (f.name in self._by_factor or f.name in parents)
+            if f.name in self._by_whole
+            or ("permutation" in f.kinds and (f.name in self._by_factor or f.name in parents))
         ]
 
     def exact(self) -> bool:
-        free = not any(self.symmetry.parents[name] for name in self.factors())
+        free = not any(self.symmetry.parents[name] for name in self._by_factor)
         coupled = any(each.term is not None for own in self._by_factor.values() for each in own)
-        return free and not coupled
+        return free and not coupled and not self._by_whole
 
     def quadratic(self) -> set[str]:
         return set()
@@ -89,6 +97,9 @@ class DataObjective:
         found = set()
         for own, several in self._by_factor.items():
             for each in several:
+                bound = {own, *(whole for whole, _ in each.wholes)}
+                if name in bound and len(bound) > 1:
+                    found |= bound
                 if each.term is None:
                     continue
                 sides = {s for s in self._pairing.terms[each.term].sides if s}
@@ -182,14 +193,19 @@ class DataObjective:
     def _data_gains(self, name: str, state: State) -> Gains:
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
-            gram = each.gram
-            signature = each.flipped_by
-            if each.partner_gram is not None:
-                gram, signature = gram * each.partner_gram, frozenset()
-            elif each.term is not None:
-                gram, signature = gram * self._partner(each, state), frozenset()
+            gram, signature = self._unsigned(each, state)
+            if each.wholes:
+                gram = gram * _product(each.wholes, state)
             found[signature] = found[signature] + gram if signature in found else gram
         return found
+
+    def _unsigned(self, each: Measured, state: State) -> tuple[np.ndarray, Signature]:
+        """Products of one place before signs of its units and of the whole, and what flips them."""
+        if each.partner_gram is not None:
+            return each.gram * each.partner_gram, frozenset()
+        if each.term is not None:
+            return each.gram * self._partner(each, state), frozenset()
+        return each.gram, each.flipped_by
 
     def own_gains(self, name: str, state: State) -> np.ndarray:
         n = self.symmetry.sizes[name]
@@ -210,7 +226,24 @@ class DataObjective:
         return total
 
     def sign_gains(self, name: str, state: State) -> Gains:
-        raise AssertionError(f"factor {name!r} is not one of this objective's")
+        """What the signs of values as a whole decide, all else held, by signature."""
+        found: Gains = {}
+        for each in self._by_whole.get(name, ()):
+            others = tuple(whole for whole in each.wholes if whole[0] != name)
+            gram, flipped = self._unsigned(each, state)
+            own = self._at_matches(each.factor, gram, state)
+            columns = state.permutations[each.factor]
+            own = np.take_along_axis(own, columns[..., None], axis=-1)[..., 0]
+            if flipped:
+                own = own * np.prod(state.signs[each.factor][..., sorted(flipped)], axis=-1)
+            signature = frozenset(generator for whole, generator in each.wholes if whole == name)
+            total = np.asarray(own.sum() * _product(others, state))
+            found[signature] = found[signature] + total if signature in found else total
+        return found
+
+    def untold(self, state: State) -> list[str]:
+        """Factors with units that the data do not tell apart; weights do that for them."""
+        return [n for n in self._by_factor if not _told_apart(self._matched_gains(n, state))]
 
     def _partner(self, each: Measured, state: State) -> np.ndarray:
         """Products of the parameter's side of a contribution, other sides as they are now."""
@@ -236,6 +269,7 @@ class DataObjective:
     def settle_signs(self, state: State) -> None:
         """Signs that the activations decide, and where they leave them open, the weights."""
         seen = {name: self._sign_gains(name, state) for name in self._by_factor}
+        seen |= {name: self.sign_gains(name, state) for name in self._by_whole}
         signed = [factor for factor in self.symmetry.factors if factor.signs]
         # First one after the other, on weights that no factor further on can flip.
         known: set[str] | None = set()
@@ -259,9 +293,14 @@ class DataObjective:
             if each.flipped_by:
                 own = self._at_matches(name, each.gram, state)
                 own = np.take_along_axis(own, state.permutations[name][..., None], axis=-1)[..., 0]
+                own = own * _product(each.wholes, state)
                 held = found.get(each.flipped_by)
                 found[each.flipped_by] = own if held is None else held + own
         return found
+
+
+def _product(wholes: tuple[tuple[str, int], ...], state: State) -> np.float32:
+    return np.prod([state.signs[n][..., g] for n, g in wholes], dtype=np.float32)
 
 
 def _told_apart(found: Gains) -> bool:

@@ -112,12 +112,13 @@ def forward(objective: Objective, solve: Assignment) -> State:
             continue
         if not symmetry.parents[name]:
             gains = objective.partial_gains(name, state, known) or objective.gains(name, state)
-            _settle(symmetry, name, gains, state, solve)
+            match(symmetry, name, gains, state, solve)
         known.add(name)
     return state
 
 
-def _settle(symmetry: Symmetry, name: str, gains: Gains, state: State, solve: Assignment) -> None:
+def match(symmetry: Symmetry, name: str, gains: Gains, state: State, solve: Assignment) -> None:
+    """Brings one factor to the optimum of its gains, in place."""
     totals, signs = best_signs(gains, symmetry.factor(name).signs)
     columns = solve(totals)
     state.permutations[name] = columns

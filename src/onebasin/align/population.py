@@ -23,7 +23,7 @@ from onebasin.align.matching import COSTS, DATA_COSTS
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.state import State
-from onebasin.align.task import leaves_of
+from onebasin.align.task import leaves_of, settle
 from onebasin.posterior import Draws, Gaussian, Mixture, push_forward
 from onebasin.symmetry import Element, Symmetry
 from onebasin.symmetry.elements import compose
@@ -247,8 +247,7 @@ class Visits:
         else:
             rng = np.random.default_rng((self._seed, number, draw))
             result = descend(objective, states.of(draw), self._solve, rng)
-        if isinstance(objective, DataObjective):
-            objective.settle_signs(result.state)
+        settle(objective, result.state, self._solve)
         return result.state, found.cost(result.objective)
 
 

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from onebasin.align import channels
 from onebasin.align.assignment import Assignment
 from onebasin.align.barrier import as_pytree
 from onebasin.align.data_objective import DataObjective
-from onebasin.align.descent import Descent, Objective
+from onebasin.align.descent import Descent, Objective, descend, match
+from onebasin.align.pairing import Pairing
 from onebasin.align.paths import interpolate
 from onebasin.align.search import STARTS, Found, search
 from onebasin.align.state import State
@@ -82,8 +84,23 @@ class Task:
             seed=self.seed,
             max_sweeps=self.max_sweeps,
         )
-        settle(self.objective, found.best.state)
+        if self.cost.startswith("kl") and not self.objective.exact():
+            found = self._from_wasserstein(found)
+        settle(self.objective, found.best.state, self.assignment)
         return found
+
+    def _from_wasserstein(self, found: Found) -> Found:
+        """The divergence has more local optima; those of the distance are good starts for it."""
+        pair = [
+            (q.mean, jax.tree.map(np.sqrt, q.variance())) for q in (self.reference, self.moving)
+        ]
+        leaves = [leaves_of(tree) for q in pair for tree in q]
+        distance = Pairing(self.symmetry, channels.wasserstein(*leaves).channels)
+        start = search(distance, self.assignment, seed=self.seed, max_sweeps=self.max_sweeps)
+        rng = np.random.default_rng(self.seed)
+        state = start.best.state
+        last = descend(self.objective, state, self.assignment, rng, max_sweeps=self.max_sweeps)
+        return Found(last, "wasserstein") if last.objective > found.best.objective else found
 
     def found(self, state: State, name: str, sweeps: int = 0) -> Found:
         """An outcome that is not the end of a descent on the cost."""
@@ -117,10 +134,25 @@ class Solver(Protocol):
         """The best state that it finds, and in words how."""
 
 
-def settle(objective: Objective, state: State) -> None:
-    """Settles in place the signs that a cost on data leaves open."""
-    if isinstance(objective, DataObjective):
+def settle(objective: Objective, state: State, solve: Assignment) -> None:
+    """Settles in place what a cost on data leaves open: signs, and units that no example excites.
+
+    Both go by the weights, and each by the other.
+    """
+    if not isinstance(objective, DataObjective):
+        return
+    for _ in range(3):
+        before = state.copy()
         objective.settle_signs(state)
+        untold = objective.untold(state)
+        if not untold or all(np.array_equal(before.signs[k], v) for k, v in state.signs.items()):
+            return
+        held, trial = objective.objective(state), state.copy()
+        for name in untold:
+            match(objective.symmetry, name, objective.gains(name, trial), trial, solve)
+        if objective.objective(trial) < held - 1e-6 * abs(held):
+            return
+        state.permutations, state.signs = trial.permutations, trial.signs
 
 
 def same(a: State, b: State) -> bool:

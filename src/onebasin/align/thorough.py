@@ -90,7 +90,7 @@ def _descended(task: Task, objective: Objective, starts: Sequence[str | State]) 
         max_sweeps=task.max_sweeps,
         kicks=0,
     ).best
-    settle(objective, best.state)
+    settle(objective, best.state, task.assignment)
     return best
 
 
