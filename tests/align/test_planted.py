@@ -112,7 +112,7 @@ def test_data(name: str, cost: str) -> None:
         assert gap(params, found.params) < 1e-4, seed
 
 
-@pytest.mark.parametrize("cost", ("weights", *DATA))
+@pytest.mark.parametrize("cost", ["weights", *DATA])
 @pytest.mark.parametrize("permutable", [True, False])
 def test_signs_of_units_that_stay(cost: str, permutable: bool) -> None:
     """Units of tanh that a constant tells apart can only flip: their weights say which did."""

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import onebasin as ob
 from onebasin.align.barrier import barrier
 from onebasin.align.batch_norm import reset_batch_norm
 from onebasin.align.layers import Incoming, find_layers
@@ -200,6 +201,22 @@ def test_a_reset_network_computes_what_it_did_in_training_mode(merged):
     found = reset_batch_norm(apply_normed, merged, IMAGES).repaired
     trained, _ = Normed(train=True).apply(merged, IMAGES, mutable=["batch_stats"])
     np.testing.assert_allclose(apply_normed(found, IMAGES), trained, atol=1e-4)
+
+
+def test_a_network_aligned_without_scalings_keeps_its_statistics():
+    """They are those of its data still; scalings of BatchNorm hold only while they stay."""
+    pair = [dict(Normed().init(jax.random.key(seed), IMAGES[:1])) for seed in (0, 1)]
+    pair = [reset_batch_norm(apply_normed, p, IMAGES).repaired for p in pair]
+    symmetry = ob.discover(apply_normed, pair[0], IMAGES)
+    before = apply_normed(pair[1], IMAGES)
+    changes = {}
+    for scaling in ("min-mass", None):
+        moved = ob.align(symmetry, pair[1], to=pair[0], scaling=scaling).params
+        np.testing.assert_allclose(apply_normed(moved, IMAGES), before, atol=1e-4)
+        again = reset_batch_norm(apply_normed, moved, IMAGES).repaired
+        changes[scaling] = float(jnp.max(jnp.abs(apply_normed(again, IMAGES) - before)))
+    assert changes[None] < 1e-4
+    assert changes["min-mass"] > 1e-2
 
 
 def test_a_function_of_the_users_own_can_give_the_statistics(merged):

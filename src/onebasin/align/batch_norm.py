@@ -42,9 +42,12 @@ def reset_batch_norm(
     The average of two networks' statistics is not the statistics of their average. The layers are
     found in the model's own program, in inference mode: the value from which a leaf
     `batch_stats/.../mean` (or `....running_mean`, of a PyTorch module) is subtracted is that
-    layer's input. They are reset one after the other,
-    each on top of those before it, so that afterwards every layer's statistics are exactly those
-    of its inputs over the data. That takes as many passes over the data as there are layers.
+    layer's input. They are reset one after the other, each on top of those before it, so that
+    afterwards every layer's statistics are exactly those of its inputs over the data. That takes as
+    many passes over the data as there are layers.
+
+    Networks that are to be merged are aligned with `scaling=None` first: a channel before BatchNorm
+    can be scaled against the gain behind it only as long as the running variance stays.
 
     Args:
         apply_fn: The model in inference mode, `apply_fn(params, inputs) -> outputs`.

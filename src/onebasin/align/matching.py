@@ -62,7 +62,8 @@ def align(
             "preactivations", which need `apply_fn` and `inputs`.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
-        scaling: How scalings are removed first: "min-mass", "unit-norm", or None to leave them.
+        scaling: How scalings are removed first: "min-mass", "unit-norm", or None to leave them, as
+            before `reset_batch_norm`: BatchNorm's hold only while its running statistics stay.
         starts: Where coordinate descent starts from; the best is kept.
         restarts: Number of further random starts.
         seed: Seed of all random choices.
