@@ -1,0 +1,124 @@
+"""Where the factors of a network are read while it runs, and which signs flip what is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from onebasin.align.signs import Signature
+from onebasin.symmetry import Symmetry
+from onebasin.symmetry.capture import Captured, Contraction, Probe
+from onebasin.symmetry.elements import Block
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """A place where a factor is read: a captured value's block, and its partner if it is wanted."""
+
+    factor: str
+    value: Captured
+    block: Block
+    partner: Captured | None = None
+    partner_block: Block | None = None
+
+
+def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
+    """Every place where a movable factor is read (for preactivations: made)."""
+    sites = []
+    for contraction in probe.contractions:
+        for value, partner in _compared(contraction, cost):
+            for block in value.blocks:
+                for name in dict.fromkeys(block.sides):
+                    if name not in symmetry.permutable or not _plain(symmetry, name, block):
+                        continue
+                    if cost != "preactivations" and name not in contraction.over:
+                        continue
+                    if partner is None:
+                        sites.append(Site(name, value, block))
+                        continue
+                    partners = [b for b in partner.blocks if name in b.sides]
+                    if len(partners) == 1 and partners[0].sides.count(name) == 1:
+                        sites.append(Site(name, value, block, partner, partners[0]))
+    return sites
+
+
+def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captured | None]]:
+    """The values of a contraction that a cost compares, with their partners if it wants them."""
+    left, right = contraction.operands
+    if cost == "preactivations":
+        return [(contraction.result, None)] if contraction.result.data else []
+    if cost == "contributions":
+        first, second = (left, right) if left.data else (right, left)
+        return [(first, second)] if first.data else []
+    return [(operand, None) for operand in (left, right) if operand.data]
+
+
+def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
+    """Whether a block has the factor and its parents once, and nothing else that moves."""
+    parents = symmetry.parents[name]
+    wanted = {name, *parents}
+    moving = [s for s in block.sides if s in symmetry.permutable]
+    return all(block.sides.count(n) == 1 for n in wanted) and all(s in wanted for s in moving)
+
+
+def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
+    covered = {site.factor for site in sites}
+    covered |= {p for name in covered for p in symmetry.parents[name]}
+    missing = [
+        f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered
+    ]
+    if missing:
+        raise ValueError(
+            f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a loop, or "
+            "never by a contraction): use cost='weights'"
+        )
+
+
+def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
+    """[parents flattened, units, everything else]."""
+    sides = block.sides
+    at = [*(sides.index(p) for p in symmetry.parents[name]), sides.index(name)]
+    moved = jnp.moveaxis(array[block.at()].reshape(block.shape), at, range(len(at)))
+    copies = int(np.prod(moved.shape[: len(at) - 1], dtype=int))
+    return moved.reshape(copies, moved.shape[len(at) - 1], -1)
+
+
+def find_flips(
+    symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
+) -> tuple[list[Signature], list[tuple[tuple[str, int], ...]]]:
+    """Which generators flip each captured value, found by flipping them.
+
+    Per site those of its own factor, and those (factor, generator) of no units at all, which flip
+    it as a whole. Where both it and what it is multiplied by are data, only their product counts.
+    """
+    own: list[set[int]] = [set() for _ in sites]
+    wholes: list[list[tuple[str, int]]] = [[] for _ in sites]
+    read = {site.factor for site in sites}
+    signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
+    run = jax.jit(lambda p: probe.values(p, inputs))
+    plain = run(params) if signed and sites else []
+    identity = symmetry.identity()
+    for name, generator in [(f.name, g) for f in signed for g in range(f.signs) if sites]:
+        flipped = identity.signs[name].at[..., generator].set(-1)
+        element = identity._replace(signs=identity.signs | {name: flipped})
+        moved = run(symmetry.act(element, params))
+
+        def turned(factor: str, value: Captured, block: Block, b: list[Any] = moved) -> bool:
+            x, y = (front(symmetry, factor, block, v[value.number]) for v in (plain, b))
+            return float(jnp.vdot(x, y)) < 0
+
+        for number, site in enumerate(sites):
+            if site.factor == name:
+                if turned(name, site.value, site.block):
+                    own[number].add(generator)
+            elif not symmetry.factor(name).index:
+                odd = turned(site.factor, site.value, site.block)
+                if site.partner is not None and site.partner.data and site.partner_block:
+                    odd ^= turned(site.factor, site.partner, site.partner_block)
+                if odd:
+                    wholes[number].append((name, generator))
+    return [frozenset(s) for s in own], [tuple(w) for w in wholes]
