@@ -19,6 +19,7 @@ from onebasin.align.terms import Term
 from onebasin.symmetry import Symmetry
 
 TIE_BREAK = 1e-5
+MOST_FLIPS = 32
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -268,16 +269,35 @@ class DataObjective:
 
     def settle_signs(self, state: State) -> None:
         """Signs that the activations decide, and where they leave them open, the weights."""
-        seen = {name: self._sign_gains(name, state) for name in self._by_factor}
-        seen |= {name: self.sign_gains(name, state) for name in self._by_whole}
-        signed = [factor for factor in self.symmetry.factors if factor.signs]
+        self._settle_signs(state)
+        signed = [f for f in self.symmetry.factors if f.signs]
+        if all(f.index and f.signs == 1 for f in signed):
+            return
+        # Signs of a whole, and those of all units together, are bound up with one another.
+        for name, generator in [(f.name, g) for f in signed for g in range(f.signs)][:MOST_FLIPS]:
+            trial = state.copy()
+            trial.signs[name][..., generator] *= -1
+            self._settle_signs(trial, held=name)
+            self._settle_signs(trial)
+            if self._nearer(trial, state):
+                state.signs = trial.signs
+
+    def _nearer(self, trial: State, state: State) -> bool:
+        """Whether the activations, and if they do not care the weights, prefer a state."""
+        new, old = self.objective(trial), self.objective(state)
+        if abs(new - old) > 1e-5 * max(abs(new), abs(old)):
+            return new > old
+        return self.weights.objective(trial) > self.weights.objective(state)
+
+    def _settle_signs(self, state: State, held: str | None = None) -> None:
+        signed = [f for f in self.symmetry.factors if f.signs and f.name != held]
         # First one after the other, on weights that no factor further on can flip.
-        known: set[str] | None = set()
+        known: set[str] | None = {held} if held else set()
         for _ in range(5):
             before = {k: v.copy() for k, v in state.signs.items()}
             for factor in signed:
-                held = self.weights.sign_gains(factor.name, state, known)
-                gains = self._with_weights(dict(seen.get(factor.name, {})), held)
+                seen = self._sign_gains(factor.name, state)
+                gains = self._with_weights(seen, self.weights.sign_gains(factor.name, state, known))
                 if gains:
                     state.signs[factor.name] = best_signs(gains, factor.signs)[1]
                 if known is not None:
@@ -289,7 +309,9 @@ class DataObjective:
     def _sign_gains(self, name: str, state: State) -> Gains:
         """Products of matched units by signature, [parents.., i], where signs flip them."""
         found: Gains = {}
-        for each in self._by_factor[name]:
+        if name in self._by_whole:
+            return self.sign_gains(name, state)
+        for each in self._by_factor.get(name, ()):
             if each.flipped_by:
                 own = self._at_matches(name, each.gram, state)
                 own = np.take_along_axis(own, state.permutations[name][..., None], axis=-1)[..., 0]
