@@ -98,7 +98,8 @@ class DataCost:
         read = zip(self._sites, found, self._flips, self._wholes, strict=True)
         for site, sums, flipped, wholes in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = Measured(site.factor, gram, norms, flipped, wholes)
+            each = Measured(site.factor, gram, norms, flipped, wholes[0])
+            each.partner_wholes = wholes[1]
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)

@@ -35,6 +35,7 @@ class Measured:
             LayerNorm do.
         partner_gram: The same products of what the value is multiplied by, if that is data.
         partner_norms: Its squared norms.
+        partner_wholes: The signs that flip it as a whole, if it is data.
         term: The number of the parameter that it is multiplied by, among the terms of a pairing.
     """
 
@@ -45,6 +46,7 @@ class Measured:
     wholes: tuple[tuple[str, int], ...] = ()
     partner_gram: np.ndarray | None = None
     partner_norms: tuple[np.ndarray, np.ndarray] | None = None
+    partner_wholes: tuple[tuple[str, int], ...] = ()
     term: int | None = None
 
 
@@ -66,7 +68,7 @@ class DataObjective:
             self._by_factor.setdefault(each.factor, []).append(each)
         self._by_whole: dict[str, list[Measured]] = {}
         for each in measured:
-            for name in dict.fromkeys(name for name, _ in each.wholes):
+            for name in dict.fromkeys(name for name, _ in self._turns(each)):
                 self._by_whole.setdefault(name, []).append(each)
         self._constant = self._norms()
 
@@ -98,7 +100,7 @@ class DataObjective:
         found = set()
         for own, several in self._by_factor.items():
             for each in several:
-                bound = {own, *(whole for whole, _ in each.wholes)}
+                bound = {own, *(whole for whole, _ in self._turns(each))}
                 if name in bound and len(bound) > 1:
                     found |= bound
                 if each.term is None:
@@ -195,8 +197,8 @@ class DataObjective:
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
             gram, signature = self._unsigned(each, state)
-            if each.wholes:
-                gram = gram * _product(each.wholes, state)
+            if each.wholes or each.partner_wholes:
+                gram = gram * _product(each.wholes + each.partner_wholes, state)
             found[signature] = found[signature] + gram if signature in found else gram
         return found
 
@@ -229,18 +231,25 @@ class DataObjective:
     def sign_gains(self, name: str, state: State) -> Gains:
         """What the signs of values as a whole decide, all else held, by signature."""
         found: Gains = {}
+        there = State(state.permutations, state.signs | {name: np.ones_like(state.signs[name])})
         for each in self._by_whole.get(name, ()):
-            others = tuple(whole for whole in each.wholes if whole[0] != name)
-            gram, flipped = self._unsigned(each, state)
-            own = self._at_matches(each.factor, gram, state)
-            columns = state.permutations[each.factor]
+            gram, flipped = self._unsigned(each, there)
+            own = self._at_matches(each.factor, gram, there)
+            columns = there.permutations[each.factor]
             own = np.take_along_axis(own, columns[..., None], axis=-1)[..., 0]
             if flipped:
-                own = own * np.prod(state.signs[each.factor][..., sorted(flipped)], axis=-1)
-            signature = frozenset(generator for whole, generator in each.wholes if whole == name)
-            total = np.asarray(own.sum() * _product(others, state))
+                own = own * np.prod(there.signs[each.factor][..., sorted(flipped)], axis=-1)
+            signature = frozenset(g for whole, g in self._turns(each) if whole == name)
+            total = own.sum() * _product(each.wholes + each.partner_wholes, there)
             found[signature] = found[signature] + total if signature in found else total
         return found
+
+    def _turns(self, each: Measured) -> frozenset[tuple[str, int]]:
+        """The signs that flip what a place is compared by, its value times the partner if any."""
+        if each.term is None:
+            return frozenset(each.wholes) ^ frozenset(each.partner_wholes)
+        signs = self._pairing.terms[each.term].block.signs
+        return frozenset(each.wholes) ^ {(w.factor, w.generator) for w in signs if not w.places}
 
     def untold(self, state: State) -> list[str]:
         """Factors with units that the data do not tell apart; weights do that for them."""

@@ -14,6 +14,9 @@ from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block
 
+Wholes = tuple[tuple[str, int], ...]
+"""Sign generators (factor, generator) that flip a value as a whole."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
@@ -89,14 +92,14 @@ def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
 
 def find_flips(
     symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
-) -> tuple[list[Signature], list[tuple[tuple[str, int], ...]]]:
+) -> tuple[list[Signature], list[tuple[Wholes, Wholes]]]:
     """Which generators flip each captured value, found by flipping them.
 
     Per site those of its own factor, and those (factor, generator) of no units at all, which flip
-    it as a whole. Where both it and what it is multiplied by are data, only their product counts.
+    it as a whole, and what it is multiplied by, if that is data.
     """
     own: list[set[int]] = [set() for _ in sites]
-    wholes: list[list[tuple[str, int]]] = [[] for _ in sites]
+    wholes: list[tuple[list[tuple[str, int]], ...]] = [([], []) for _ in sites]
     read = {site.factor for site in sites}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
     run = jax.jit(lambda p: probe.values(p, inputs))
@@ -116,9 +119,9 @@ def find_flips(
                 if turned(name, site.value, site.block):
                     own[number].add(generator)
             elif not symmetry.factor(name).index:
-                odd = turned(site.factor, site.value, site.block)
-                if site.partner is not None and site.partner.data and site.partner_block:
-                    odd ^= turned(site.factor, site.partner, site.partner_block)
-                if odd:
-                    wholes[number].append((name, generator))
-    return [frozenset(s) for s in own], [tuple(w) for w in wholes]
+                if turned(site.factor, site.value, site.block):
+                    wholes[number][0].append((name, generator))
+                partner, block = site.partner, site.partner_block
+                if partner and partner.data and block and turned(site.factor, partner, block):
+                    wholes[number][1].append((name, generator))
+    return [frozenset(s) for s in own], [(tuple(a), tuple(b)) for a, b in wholes]
