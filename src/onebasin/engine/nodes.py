@@ -1,0 +1,119 @@
+"""What every node of a cluster must have: this package in this version, and the shared directory.
+
+The functions that are sent to nodes carry all that they need with them, since a node may not have
+the package that they come from.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from onebasin.engine.errors import EngineError
+
+PACKAGE = "onebasin"
+PROBE_SECONDS = 60.0
+
+
+def own_version() -> str:
+    """The version of this package here."""
+    return metadata.version(PACKAGE)
+
+
+def make_probe(package: str, version: str, trial: str | None) -> Callable[[], dict[str, Any]]:
+    """A function that says what is wrong with the node it runs on, if anything is."""
+
+    def probe() -> dict[str, Any]:
+        import os
+        import socket
+        import subprocess
+        from importlib import metadata
+
+        fault = None
+        try:
+            there = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            there = None
+        if there != version:
+            has = f"has {package} {there}" if there else f"has no {package}"
+            fault = f"{has}, and the driver has {version}: install {package}=={version} there"
+        elif trial is not None and not os.path.exists(trial):
+            folder = os.path.dirname(trial)
+            fault = f"does not see the shared directory {folder}: mount it there, or name another"
+        asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        try:
+            answer = subprocess.run(asked, capture_output=True, text=True, timeout=20).stdout
+            gpus = [int(line) * 2**20 for line in answer.split()]
+        except (OSError, ValueError, subprocess.SubprocessError):
+            gpus = []
+        return {"host": socket.gethostname(), "fault": fault, "gpus": gpus}
+
+    return probe
+
+
+def check_nodes(ray: Any, directory: Path) -> int | None:
+    """Asks every node, and refuses the first that cannot take part.
+
+    Returns:
+        Bytes of the smallest GPU, if there is one.
+
+    Raises:
+        EngineError: If a node has not the package in this version, or does not see the directory.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    trial = directory / f".seen-{secrets.token_hex(4)}"
+    trial.touch()
+    try:
+        alive = {
+            node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]
+        }
+        probe = ray.remote(make_probe(PACKAGE, own_version(), str(trial)))
+        asked = {
+            probe.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+            ).remote(): name
+            for node, name in alive.items()
+        }
+        try:
+            answers = dict(
+                zip(asked.values(), ray.get(list(asked), timeout=PROBE_SECONDS), strict=True)
+            )
+        except ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise EngineError(
+                f"a node of the cluster does not run tasks ({reason}): look at its logs"
+            ) from error
+    finally:
+        trial.unlink(missing_ok=True)
+    for name, answer in answers.items():
+        if answer["fault"]:
+            raise EngineError(f"the node {name} ({answer['host']}) {answer['fault']}")
+    return min((gpu for answer in answers.values() for gpu in answer["gpus"]), default=None)
+
+
+def gpu_share(memory: int | None, smallest: int | None) -> float:
+    """The part of a GPU that a task with so much memory takes, such that whole tasks share one.
+
+    Args:
+        memory: Bytes of a task; None for a whole GPU.
+        smallest: Bytes of the smallest GPU; None where its size is not known.
+
+    Example:
+        >>> from onebasin.engine.nodes import gpu_share
+        >>> gpu_share(2**33, 2**35), gpu_share(3 * 2**33, 2**35), gpu_share(None, 2**35)
+        (0.25, 1.0, 1.0)
+    """
+    if memory is None or smallest is None:
+        return 1.0
+    if memory > smallest:
+        raise EngineError(
+            f"a task may take {memory:,} bytes, and the smallest GPU has {smallest:,}: lower "
+            "`memory`, or leave that node out"
+        )
+    together = min(smallest // memory, 100)
+    return math.floor(10000 / together) / 10000
