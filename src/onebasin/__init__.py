@@ -43,6 +43,7 @@ from onebasin.symmetry import (
 
 if TYPE_CHECKING:
     from onebasin import data as data
+    from onebasin import engine as engine
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import report as report
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "report", "store", "studies", "torch")
+_ROOMS = ("data", "engine", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -159,6 +160,7 @@ __all__ = [
     "data",
     "discover",
     "distil",
+    "engine",
     "ess",
     "fit_gaussian",
     "from_torch",

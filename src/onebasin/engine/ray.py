@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hashlib
 import json
 import shutil
 import sys
@@ -23,6 +22,7 @@ from onebasin.engine import cluster, nodes
 from onebasin.engine.attempt import write_log
 from onebasin.engine.directory import check_directory, disk_sentence
 from onebasin.engine.errors import EngineError
+from onebasin.engine.packing import Packed, pack, unpack
 from onebasin.engine.task import Receipt, Task
 
 LOST_TRIES = 20
@@ -35,29 +35,29 @@ CROWD_SECONDS = 0.005
 _unpacked: collections.OrderedDict[str, Any] = collections.OrderedDict()
 
 
-@dataclasses.dataclass(frozen=True)
-class RayShared:
-    """A pickled thing; a process unpacks it once, so that what it compiles for it stays valid."""
-
-    content: bytes
-    digest: str
+class RayShared(Packed):
+    """A packed thing; a process unpacks it once, so that what it compiles for it stays valid."""
 
     def get(self) -> Any:
         """The thing itself."""
         if self.digest not in _unpacked:
-            from ray import cloudpickle
-
-            _unpacked[self.digest] = cloudpickle.loads(self.content)
+            _unpacked[self.digest] = unpack(self)
             while len(_unpacked) > KEPT:
                 _unpacked.popitem(last=False)
         _unpacked.move_to_end(self.digest)
         return _unpacked[self.digest]
 
 
-def packed(ray: Any, value: Any) -> RayShared:
-    """A thing, pickled once."""
-    content = ray.cloudpickle.dumps(value)
-    return RayShared(content, hashlib.sha256(content).hexdigest())
+def shared(ray: Any, value: Any, directory: str) -> RayShared:
+    """A thing, packed once."""
+    try:
+        packed = pack(ray.cloudpickle.CloudPickler, value, Path(directory))
+    except OSError as error:
+        raise EngineError(
+            f"the shared directory {directory} cannot be written ({error.strerror or error}): "
+            "make room, or name another"
+        ) from error
+    return RayShared(packed.content, packed.digest, packed.directory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,8 @@ class RayQueue:
     def _send(self, pending: _Pending) -> None:
         task = pending.task
         if task.function is not self._function:
-            self._function, self._sent = task.function, packed(self._ray, task.function)
+            self._function = task.function
+            self._sent = shared(self._ray, task.function, self._settings.directory)
         content = self._ray.cloudpickle.dumps((self._sent, task.arguments))
         self._pending[self._call.remote(task.key, pending.tries, content)] = pending
 
@@ -245,7 +246,7 @@ class RayEngine:
 
     def share(self, value: Any) -> RayShared:
         """A thing as tasks can take it."""
-        return packed(self._ray, value)
+        return shared(self._ray, value, self._settings.directory)
 
     def close(self) -> None:
         """Leaves the cluster, and ends it if it is a private one."""
