@@ -17,6 +17,8 @@ from onebasin.engine.errors import EngineError
 
 PACKAGE = "onebasin"
 PROBE_SECONDS = 60.0
+# Of a GPU, for two tasks that wait for others.
+WAITING_SHARE = 0.2
 
 
 def own_version() -> str:

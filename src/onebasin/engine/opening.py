@@ -52,7 +52,7 @@ def open_engine(
             )
         return LocalEngine(directory, networks_per_task=networks_per_task, retries=retries)
     if name == "ray":
-        from onebasin.engine.ray import open_ray
+        from onebasin.engine.joining import open_ray
 
         return open_ray(
             directory,

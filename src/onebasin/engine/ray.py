@@ -10,9 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 
 from onebasin.engine import cluster, nodes
 from onebasin.engine.attempt import write_log
-from onebasin.engine.directory import check_directory, disk_sentence
+from onebasin.engine.directory import disk_sentence
 from onebasin.engine.errors import EngineError
 from onebasin.engine.packing import Packed, pack, unpack
 from onebasin.engine.task import Receipt, Task
@@ -69,6 +66,7 @@ class Settings:
     networks_per_task: int | None
     retries: int
     options: dict[str, Any]
+    waiting: dict[str, Any]
 
 
 @dataclasses.dataclass
@@ -102,6 +100,8 @@ def make_call(package: str, version: str, directory: str) -> Callable[..., dict[
             compiled = os.path.join(directory, "compiled", socket.gethostname())
             os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled)
             os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+            # Ray's own share of the cores, for the thread pools of tasks.
+            os.environ.setdefault("ONEBASIN_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
             checked.append(True)
         import pickle
 
@@ -157,7 +157,8 @@ class RayQueue:
             self._function = task.function
             self._sent = shared(self._ray, task.function, self._settings.directory)
         content = self._ray.cloudpickle.dumps((self._sent, task.arguments))
-        self._pending[self._call.remote(task.key, pending.tries, content)] = pending
+        call = self._call.options(**self._settings.waiting) if task.waits else self._call
+        self._pending[call.remote(task.key, pending.tries, content)] = pending
 
     def _outcomes(self, ready: list[Any]) -> list[Any]:
         """What tries told, or the error with which Ray lost them."""
@@ -262,77 +263,3 @@ class RayEngine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RayEngine, (self._settings,)
-
-
-def open_ray(
-    directory: str | Path | None,
-    address: str | None,
-    workers: int | None,
-    memory: int | None,
-    *,
-    networks_per_task: int | None,
-    retries: int,
-) -> RayEngine:
-    """Starts or joins a cluster and sees that every node can take part; see `open_engine`.
-
-    Raises:
-        EngineError: If it cannot be used.
-    """
-    if address is not None and directory is None:
-        raise EngineError(
-            f"the cluster at {address!r} needs a directory that all of its nodes see: name one"
-        )
-    cluster.check_installed()
-    folders: list[Path] = []
-    if directory is None:
-        folders.append(Path(tempfile.mkdtemp(prefix="onebasin-")))
-        directory = folders[0]
-    place = Path(directory).resolve()
-    check_directory(place)
-    present = sys.modules.get("ray")
-    joined = present is not None and present.is_initialized()
-    if not joined and address is None:
-        folders.append(cluster.start_private(workers))
-    elif not joined and address is not None:
-        cluster.connect(address)
-    ray = cluster.imported()
-
-    def shut() -> None:
-        if not joined:
-            ray.shutdown()
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    try:
-        private = not joined and address is None
-        smallest = (
-            None
-            if private and not ray.cluster_resources().get("GPU")
-            else (nodes.check_nodes(ray, place))
-        )
-        options = task_options(ray.cluster_resources(), memory, smallest)
-        slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        if options.get("num_gpus"):
-            slots = max(1, int(ray.cluster_resources()["GPU"] / options["num_gpus"]))
-        settings = Settings(str(place), slots, networks_per_task, retries, options)
-        return RayEngine(settings, shut)
-    except BaseException:
-        shut()
-        raise
-
-
-def task_options(
-    resources: dict[str, float], memory: int | None, smallest_gpu: int | None
-) -> dict[str, Any]:
-    """What a task asks of its node, from the memory that it may take."""
-    # Tries are counted here, with those of tasks that fail by themselves.
-    options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
-    if resources.get("GPU"):
-        share = nodes.gpu_share(memory, smallest_gpu)
-        # Ray would end a process with a GPU after each task, and with it what it has compiled.
-        options |= {"num_gpus": share, "max_calls": 0}
-        fraction = str(round(0.9 * share, 4))
-        options["runtime_env"] = {"env_vars": {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}}
-    elif memory is not None:
-        options["memory"] = memory
-    return options

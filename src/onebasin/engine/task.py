@@ -15,11 +15,14 @@ class Task:
         key: Its name; no other task of the same queue has it.
         function: What is called; it may be called more than once, here or elsewhere.
         arguments: What it is called with: small things, and paths of what is large.
+        waits: Whether it mostly waits for tasks of its own; it is then given little of a node, so
+            that they find room.
     """
 
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+    waits: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
