@@ -137,7 +137,7 @@ class Study(Generic[Config]):
         *,
         progress: bool = False,
         say: Callable[[str], None] = lambda sentence: None,
-        engine: Engine | None = None,
+        engine: Engine | Callable[[Path], Engine] | None = None,
     ) -> Path:
         """Does what is not done yet.
 
@@ -147,7 +147,8 @@ class Study(Generic[Config]):
             progress: Show bars.
             say: Called with a sentence at each stage.
             engine: Where populations, chains and alignments run as tasks, and stages that do not
-                need each other, if it has workers; None for here, each as one program.
+                need each other, if it has workers; or a function that opens it in a folder, which
+                is removed when all is done. None for here, each as one program.
 
         Returns:
             The folder.
@@ -160,7 +161,11 @@ class Study(Generic[Config]):
         try:
             lock = Lock(folder)
             try:
-                self._run(config, folder, progress, say, engine)
+                if engine is None or not callable(engine):
+                    self._run(config, folder, progress, say, engine)
+                else:
+                    with engine(folder / "work" / "engine") as opened:
+                        self._run(config, folder, progress, say, opened)
             finally:
                 lock.release()
         except OSError as error:
