@@ -81,21 +81,27 @@ def check_nodes(ray: Any, directory: Path) -> int | None:
             ).remote(): name
             for node, name in alive.items()
         }
-        try:
-            answers = dict(
-                zip(asked.values(), ray.get(list(asked), timeout=PROBE_SECONDS), strict=True)
-            )
-        except ray.exceptions.RayError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise EngineError(
-                f"a node of the cluster does not run tasks ({reason}): look at its logs"
-            ) from error
+        answers = {name: _answer(ray, reference, name) for reference, name in asked.items()}
     finally:
         trial.unlink(missing_ok=True)
     for name, answer in answers.items():
         if answer["fault"]:
             raise EngineError(f"the node {name} ({answer['host']}) {answer['fault']}")
     return min((gpu for answer in answers.values() for gpu in answer["gpus"]), default=None)
+
+
+def _answer(ray: Any, reference: Any, name: str) -> dict[str, Any]:
+    gone = (ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError)
+    try:
+        return dict(ray.get(reference, timeout=PROBE_SECONDS))
+    except gone:
+        # It left while it was asked, or before Ray had noticed.
+        return {"host": name, "fault": None, "gpus": []}
+    except ray.exceptions.RayError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise EngineError(
+            f"the node {name} does not run tasks ({reason}): look at its logs, or leave it out"
+        ) from error
 
 
 def gpu_share(memory: int | None, smallest: int | None) -> float:

@@ -119,10 +119,10 @@ def make_call(package: str, version: str, directory: str) -> Callable[..., dict[
 class RayQueue:
     """Tasks on a cluster, tried again when their worker is lost."""
 
-    def __init__(self, ray: Any, settings: Settings, call: Any):
+    def __init__(self, ray: Any, settings: Settings, calls: dict[bool, Any]):
         self._ray = ray
         self._settings = settings
-        self._call = call
+        self._calls = calls
         self._pending: dict[Any, _Pending] = {}
         self._function: Any = None
         self._sent: RayShared | None = None
@@ -157,8 +157,7 @@ class RayQueue:
             self._function = task.function
             self._sent = shared(self._ray, task.function, self._settings.directory)
         content = self._ray.cloudpickle.dumps((self._sent, task.arguments))
-        call = self._call.options(**self._settings.waiting) if task.waits else self._call
-        self._pending[call.remote(task.key, pending.tries, content)] = pending
+        self._pending[self._calls[task.waits].remote(task.key, pending.tries, content)] = pending
 
     def _outcomes(self, ready: list[Any]) -> list[Any]:
         """What tries told, or the error with which Ray lost them."""
@@ -219,7 +218,11 @@ class RayEngine:
         self._settings = settings
         self._shut = shut
         call = make_call(nodes.PACKAGE, nodes.own_version(), settings.directory)
-        self._call = self._ray.remote(call).options(**settings.options)
+        remote = self._ray.remote(call)
+        self._calls = {
+            False: remote.options(**settings.options),
+            True: remote.options(**settings.waiting),
+        }
 
     @property
     def directory(self) -> Path:
@@ -243,7 +246,7 @@ class RayEngine:
 
     def queue(self) -> RayQueue:
         """A queue of its own for one piece of work."""
-        return RayQueue(self._ray, self._settings, self._call)
+        return RayQueue(self._ray, self._settings, self._calls)
 
     def share(self, value: Any) -> RayShared:
         """A thing as tasks can take it."""
