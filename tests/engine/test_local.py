@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onebasin.engine import EngineError, Task, TaskError, open_engine, run_tasks
+from onebasin.engine import EngineError, Task, TaskError, open_engine, reports, run_tasks
 from onebasin.engine.cluster import check_answer
 from onebasin.engine.nodes import gpu_share
 from onebasin.engine.progress import Bar
@@ -160,6 +160,23 @@ def test_the_bar_counts_what_is_done_running_and_failed() -> None:
         bar.update(5, 0, 1)
     last = output.getvalue().rpartition("networks")[2]
     assert "5/8 0 running, 1 failed" in last
+
+
+def test_reports_of_workers_are_added_up_in_one_bar(tmp_path: Path) -> None:
+    """Two tasks on workers, one of which was begun twice: its reports are counted once."""
+    for key, done in (("stage/a", 1), ("stage/a", 3), ("stage/b", 2)):
+        with reports.within(key):
+            reports.Report(tmp_path).write(4, done, 0, 0)
+            reports.Report(tmp_path).write(10, 0, 1, 1)
+    assert reports.added_up(tmp_path) == (28, 5, 2, 2)
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=120, color_system=None)
+    bar = Bar("all workers", None, 0, enabled=True, console=console)
+    with reports.watched(tmp_path, "all workers", enabled=True, bar=bar):
+        with reports.within("stage/b"):
+            reports.Report(tmp_path).write(4, 4, 0, 0)
+            reports.Report(tmp_path).write(10, 10, 0, 0)
+    assert "17/28 1 running, 1 failed" in output.getvalue().rpartition("all workers")[2]
 
 
 def test_without_ray_its_engine_is_a_sentence() -> None:

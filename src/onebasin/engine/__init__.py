@@ -4,6 +4,7 @@ from onebasin.engine.errors import EngineError, TaskError
 from onebasin.engine.interface import Engine, Queue, Shared
 from onebasin.engine.local import LocalEngine
 from onebasin.engine.opening import open_engine
+from onebasin.engine.reports import watched
 from onebasin.engine.running import run_tasks
 from onebasin.engine.task import Receipt, Task
 
@@ -18,4 +19,5 @@ __all__ = [
     "TaskError",
     "open_engine",
     "run_tasks",
+    "watched",
 ]

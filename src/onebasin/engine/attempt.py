@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from onebasin.engine.reports import within
+
 LARGEST = 2**16
 # What no other try would mend.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -36,7 +38,8 @@ def attempt(
     worker = f"{socket.gethostname()}:{os.getpid()}"
     start = time.perf_counter()
     try:
-        value = json.dumps(function(*arguments))
+        with within(key):
+            value = json.dumps(function(*arguments))
         if len(value) > LARGEST:
             raise ValueError(
                 f"the task returned {len(value):,} bytes, expected at most {LARGEST:,}: write "

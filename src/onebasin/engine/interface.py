@@ -45,6 +45,7 @@ class Engine(Protocol):
         window: How many tasks are worth submitting before the first has ended.
         networks_per_task: Networks, chains or draws of a task; None leaves it to each method. What
             is computed depends on this number, and on nothing else about an engine.
+        nested: Whether this is the engine as a task on a worker has it.
     """
 
     @property
@@ -57,6 +58,8 @@ class Engine(Protocol):
     def window(self) -> int: ...
     @property
     def networks_per_task(self) -> int | None: ...
+    @property
+    def nested(self) -> bool: ...
 
     def queue(self) -> Queue:
         """A queue of its own for one piece of work; a task may open one too."""

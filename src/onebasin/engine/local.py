@@ -77,6 +77,7 @@ class LocalEngine:
     name = "local"
     slots = 1
     window = 1
+    nested = False
 
     def __init__(
         self,

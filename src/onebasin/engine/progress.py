@@ -70,10 +70,12 @@ class Bar:
     def __exit__(self, *_: Any) -> None:
         self._progress.stop()
 
-    def update(self, done: int, running: int, failed: int) -> None:
+    def update(self, done: int, running: int, failed: int, total: int | None = None) -> None:
         """Moves the bar; thousands of tasks a second do not each draw it."""
         now = time.monotonic()
         if self._progress.disable or (running and now - self._drawn < SECONDS):
             return
         self._drawn = now
-        self._progress.update(self._task, completed=done, running=running, failed=failed)
+        self._progress.update(
+            self._task, completed=done, running=running, failed=failed, total=total
+        )

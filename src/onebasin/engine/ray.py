@@ -214,6 +214,7 @@ class RayEngine:
     name = "ray"
 
     def __init__(self, settings: Settings, shut: Callable[[], None] | None = None):
+        self.nested = shut is None
         self._ray = cluster.imported()
         self._settings = settings
         self._shut = shut

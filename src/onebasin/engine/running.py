@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from onebasin.engine.errors import TaskError
 from onebasin.engine.interface import Engine
 from onebasin.engine.progress import Bar
+from onebasin.engine.reports import Report
 from onebasin.engine.task import Receipt, Task
 
 
@@ -47,6 +48,7 @@ def run_tasks(
     waiting = iter(tasks)
     failures: list[Receipt] = []
     done = submitted = 0
+    report = Report(engine.directory) if engine.nested else None
     with (
         contextlib.closing(engine.queue()) as queue,
         Bar(title, total, kept, enabled=progress) as bar,
@@ -58,7 +60,10 @@ def run_tasks(
                 queue.submit(task)
                 submitted += 1
             running = min(engine.slots, submitted - done - len(failures))
-            bar.update(kept + done, running, len(failures))
+            bar.update(kept + done, running, len(failures), total)
+            if report is not None:
+                known = total if total is not None else kept + submitted
+                report.write(known, kept + done, running, len(failures))
 
         submit(engine.window)
         for receipt in queue.completed():

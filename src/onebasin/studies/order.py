@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onebasin.engine import Engine, Receipt, Shared, Task, TaskError
+from onebasin.engine import Engine, Receipt, Shared, Task, TaskError, watched
 from onebasin.studies.folder import digest, finished
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ def in_parallel(
     failures: list[Receipt] = []
     waiting = list(stages)
     running = 0
-    with contextlib.closing(engine.queue()) as queue:
+    with (
+        contextlib.closing(engine.queue()) as queue,
+        watched(engine.directory, "tasks of all workers", enabled=progress),
+    ):
 
         def submit() -> None:
             nonlocal running
