@@ -172,10 +172,12 @@ def test_reports_of_workers_are_added_up_in_one_bar(tmp_path: Path) -> None:
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=120, color_system=None)
     bar = Bar("all workers", None, 0, enabled=True, console=console)
-    with reports.watched(tmp_path, "all workers", enabled=True, bar=bar):
-        with reports.within("stage/b"):
-            reports.Report(tmp_path).write(4, 4, 0, 0)
-            reports.Report(tmp_path).write(10, 10, 0, 0)
+    with (
+        reports.watched(tmp_path, "all workers", enabled=True, bar=bar),
+        reports.within("stage/b"),
+    ):
+        reports.Report(tmp_path).write(4, 4, 0, 0)
+        reports.Report(tmp_path).write(10, 10, 0, 0)
     assert "17/28 1 running, 1 failed" in output.getvalue().rpartition("all workers")[2]
 
 
