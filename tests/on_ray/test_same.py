@@ -1,5 +1,8 @@
 """The same study here, on one node and on three: the same files."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,32 @@ from onebasin.engine import open_engine
 from onebasin.studies import StudyConfig
 
 from . import toy
+
+ROUNDING = """
+import sys
+from on_ray import failing
+from onebasin.engine import Task, open_engine, run_tasks
+with open_engine("ray", address=sys.argv[1], directory=sys.argv[2]) as engine:
+    (there,) = run_tasks(engine, [Task("sum", failing.rounded)])
+    print(there.value, failing.rounded())
+"""
+
+
+def test_workers_round_as_their_driver_does(nodes: Any, tmp_path: Path) -> None:
+    """Whatever the cores of their nodes; here the driver is told to use another number."""
+    sums = []
+    for threads in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", ROUNDING, nodes.address, str(tmp_path)],
+            env={**os.environ, "NPROC": threads, "XLA_FLAGS": ""},
+            capture_output=True,
+            text=True,
+        )
+        there, here = done.stdout.split()
+        assert there == here
+        sums.append(here)
+    assert sums[0] != sums[1]
+
 
 CONFIG = StudyConfig(networks_per_task=2)
 

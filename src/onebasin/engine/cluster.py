@@ -153,8 +153,13 @@ def imported() -> Any:
 
 
 def worker_environment(private: bool) -> dict[str, str]:
-    """The variables that workers need to compute what this process would."""
+    """The variables that workers need to compute what this process would, to the last digit.
+
+    The number of threads is among them: how a sum is shared out changes its rounding.
+    """
     found = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
+    found["NPROC"] = os.environ.get("NPROC") or str(cores())
+    found["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(cores())
     # Workers keep their compiled programs where the engine says.
     found.pop("JAX_COMPILATION_CACHE_DIR", None)
     if "jax" in sys.modules:

@@ -100,8 +100,8 @@ def make_call(package: str, version: str, directory: str) -> Callable[..., dict[
             compiled = os.path.join(directory, "compiled", socket.gethostname())
             os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled)
             os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-            # Ray's own share of the cores, for the thread pools of tasks.
-            os.environ.setdefault("ONEBASIN_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+            # Draws that are matched side by side: here workers are.
+            os.environ.setdefault("ONEBASIN_THREADS", "1")
             checked.append(True)
         import pickle
 
