@@ -1,11 +1,12 @@
 """What runs on large clusters cost, by simulation, from what was measured on a small one.
 
-    python benchmarks/scale_model.py [--measured results/bench/engine.json] [--out results/bench]
+    python benchmarks/scale_model.py [--measured results/bench/engine.json] [--page docs/scale.md]
 
 A task waits for a free worker and for the driver, which hands out so many per second; it reads
 its inputs, computes, writes its result and returns a receipt, which the driver takes. All workers
 share the bandwidth and the operations per second of one file system. The events of that queue are
-simulated task by task (of many equal tasks a share, scaled), and the busiest part is named.
+simulated task by task (of many equal tasks a share, scaled), and the busiest part is named. What
+drivers and files cost was measured; speed and bandwidth of the large machines are assumptions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import pathlib
 from typing import Any
 
-MOST_SIMULATED = 200_000
+MOST_SIMULATED = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,78 +121,119 @@ def works() -> list[Work]:
     size = 4 * weights
     # Coordinate descent on a ResNet-18: a few products of every layer with the centre, per round.
     matching = 20 * weights * 512
-    per_task = 16
     tiles = 20  # of 1,024 draws: 20,000 draws in all
     pairs = tiles * (tiles + 1) // 2
-    small = 400_000
-    return [
-        Work("train 10,000 OptuNets, 256 to a task", 40, 256 * 3e10, 2e8, 256 * 1600),
-        Work("train 10,000 ResNet-18, 1 to a task", 10_000, 1.7e16, 6e8, size),
+    aligned = [
         Work(
-            "align 1,000,000 draws of 11M weights, 16 to a task, a round",
+            f"align 1,000,000 draws of 11M weights, {per_task} to a task, one round",
             draws // per_task,
             per_task * matching,
             per_task * size,
             2 * size,
+            # A sum in double precision of every block.
             between=2 * size * draws / per_task,
-        ),
+        )
+        for per_task in (16, 256)
+    ]
+    compared = [
         Work(
-            "the same, sums of 64 blocks added up by tasks first",
-            draws // per_task,
-            per_task * matching,
-            per_task * size,
-            2 * size,
-            between=2 * size * draws / per_task / 64,
-        ),
-        Work(
-            "MMD of 10,000 x 10,000 draws of 400,000 weights, in tiles",
+            f"MMD of 10,000 x 10,000 draws of {name} weights, in tiles",
             pairs,
-            2 * 1024**2 * small,
-            2 * 1024 * 4 * small,
+            2 * 1024**2 * count,
+            2 * 1024 * 4 * count,
             8 * 1024**2,
             between=8 * 20_000**2,
-        ),
-        Work(
-            "MMD of 10,000 x 10,000 draws of 11M weights, in tiles",
-            pairs,
-            2 * 1024**2 * weights,
-            2 * 1024 * size,
-            8 * 1024**2,
-            between=8 * 20_000**2,
-        ),
-        Work("1,000,000 tasks of a tenth of a second", 1_000_000, 1e10, 1e5, 1e5),
+        )
+        for name, count in (("400,000", 4e5), ("11M", weights))
+    ]
+    return [
+        Work("train 10,000 OptuNets, 256 to a task", 40, 256 * 3e12, 2e8, 256 * 2064),
+        Work("train 10,000 ResNet-18, 1 to a task", 10_000, 1.7e16, 6e8, size),
+        *aligned,
+        *compared,
+        Work("1,000,000 tasks of a tenth of a second", 1_000_000, 5e12, 1e5, 1e5),
     ]
 
 
-def fitted(path: pathlib.Path) -> dict[str, float]:
-    """What the measurements say: rates of the driver, the store and a worker."""
-    found = json.loads(path.read_text(encoding="utf-8"))
+def fitted(found: dict[str, Any]) -> dict[str, float]:
+    """The parameters of the model, from what was measured.
+
+    A piece of work takes s + p / workers seconds: s is the driver's part, p is shared out.
+    """
     store = found["store"]
-    return {
-        "hand_out": found["tasks"]["tasks per second"],
-        "written": store["bytes written per second"],
-        "operation": store["seconds to write a small file"],
+    parameters = {
+        "tasks per second of a driver": found["tasks"]["tasks per second"],
+        "seconds of a round trip": found["tasks"]["seconds of a round trip"],
+        "bytes written per second": store["bytes written per second"],
+        "bytes checked per second": store["bytes checked per second"],
+        "seconds to write a small file": store["seconds to write a small file"],
     }
+    for part in ("population", "alignment"):
+        one, two = (row["seconds"] for row in found[part]["rows"])
+        shared = min(max(2 * (one - two), 0.0), one)
+        members = found[part]["rows"][0].get("networks") or found[part]["rows"][0]["draws"]
+        parameters[f"{part}: seconds of one member on one core"] = shared / members
+        parameters[f"{part}: share of the driver, with one worker"] = 1 - shared / one
+        parameters[f"{part}: speed-up from 1 to 2 workers"] = one / two
+    row = found["population"]["rows"][0]
+    parameters["population: bytes moved per network"] = row["bytes moved per network"]
+    parameters["population: bytes of weights per network"] = row["bytes of weights per network"]
+    parameters["alignment: bytes moved per draw"] = found["alignment"]["rows"][0][
+        "bytes moved per draw"
+    ]
+    return parameters
 
 
-def clusters(measured: dict[str, float]) -> dict[str, Cluster]:
-    """The machine that was measured, and larger ones with parts that one can buy."""
-    here = Cluster(
+def clusters(parameters: dict[str, float]) -> dict[str, Cluster]:
+    """Clusters of parts that one can buy, with the driver that was measured."""
+    node = Cluster(
         nodes=1,
-        slots=2,
-        speed=2e10,
-        bandwidth=measured["written"],
-        link=measured["written"],
-        operations=1 / measured["operation"],
-        hand_out=measured["hand_out"],
+        slots=8,
+        speed=5e13,
+        bandwidth=1e10,
+        link=3e9,
+        operations=2e4,
+        hand_out=parameters["tasks per second of a driver"],
     )
-    node = dataclasses.replace(here, slots=8, speed=5e13, link=3e9, operations=2e4)
     return {
-        "2 cores": here,
-        "10 nodes": dataclasses.replace(node, nodes=10, bandwidth=1e10),
+        "10 nodes": dataclasses.replace(node, nodes=10),
         "100 nodes": dataclasses.replace(node, nodes=100, bandwidth=5e10),
         "1,000 nodes": dataclasses.replace(node, nodes=1000, bandwidth=2e11, operations=1e5),
     }
+
+
+def pages(parameters: dict[str, float], rows: list[dict[str, Any]]) -> dict[str, str]:
+    """The tables of the page, by the name of their place."""
+    fit = ["| measured and fitted | |", "|---|---|"]
+    fit += [f"| {name} | {value:,.3g} |" for name, value in parameters.items()]
+    names = list(dict.fromkeys(row["work"] for row in rows))
+    places = list(dict.fromkeys(row["cluster"] for row in rows))
+    simulated = ["| work | " + " | ".join(places) + " |", "|---|" + "---|" * len(places)]
+    for name in names:
+        cells = []
+        for place in places:
+            row = next(r for r in rows if (r["work"], r["cluster"]) == (name, place))
+            cells.append(f"{_time(row['seconds'])}, {row['saturated']}")
+        simulated.append(f"| {name} | " + " | ".join(cells) + " |")
+    return {"fitted": "\n".join(fit), "simulated": "\n".join(simulated)}
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.3g} {unit}"
+    return f"{seconds:,.3g} s"
+
+
+def renewed(text: str, tables: dict[str, str]) -> str:
+    """A page with its tables written anew."""
+    for name, table in tables.items():
+        head, tail = f"<!-- scale: {name} -->\n", "<!-- end -->"
+        before, found, rest = text.partition(head)
+        if not found:
+            raise ValueError(f"the page has no place for {name!r}")
+        text = before + head + table + "\n" + tail + rest.partition(tail)[2]
+    return text
 
 
 def main() -> None:
@@ -201,24 +243,29 @@ def main() -> None:
     )
     default = pathlib.Path(__file__).parents[1] / "results" / "bench" / "engine.json"
     parser.add_argument("--measured", type=pathlib.Path, default=default, help="engine.json")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for scale_model.json")
+    parser.add_argument("--page", type=pathlib.Path, help="a page whose tables are written anew")
+    parser.add_argument("--check", action="store_true", help="only say whether they are right")
+    # As the other benchmarks have it; what is found follows from engine.json, and is not kept.
+    parser.add_argument("--out", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.measured.is_file():
         print(f"needs {args.measured}: run benchmarks/engine.py --out results/bench first")
         return
-    measured = fitted(args.measured)
+    parameters = fitted(json.loads(args.measured.read_text(encoding="utf-8")))
     rows = []
-    for where, cluster in clusters(measured).items():
+    for where, cluster in clusters(parameters).items():
         for work in works():
             row = {"cluster": where, **simulate(work, cluster)}
             rows.append(row)
-            print(
-                f"{where:>12}  {row['work']:<62}  {row['tasks']:>9,} tasks  "
-                f"{row['seconds']:>12,.0f} s  {row['saturated']}"
-            )
-    from shared import record  # type: ignore[import-not-found]
-
-    record.save(args.out, "scale_model", {"measured": measured, "rows": rows})
+            busy = ", ".join(f"{name} {share:.0%}" for name, share in row["busy"].items())
+            print(f"{where:>12}  {row['work']}: {_time(row['seconds'])} ({busy})")
+    if args.page is None:
+        return
+    text = args.page.read_text(encoding="utf-8")
+    right = renewed(text, pages(parameters, rows))
+    if args.check:
+        raise SystemExit(0 if right == text else f"{args.page} is not what {args.measured} says")
+    args.page.write_text(right, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,9 @@ else:
     # Before Ray is imported, and for the nodes and drivers that tests start.
     os.environ.update({**settings.KEEPALIVE, **settings.QUIET, **settings.LOOPBACK})
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    # What one worker has compiled, no other compiles again.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "ob-compiled")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *([before] if before else [])])
 
