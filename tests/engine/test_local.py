@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onebasin.engine import EngineError, Task, TaskError, open_engine, reports, run_tasks
+from onebasin.engine import (
+    EngineError,
+    Receipt,
+    Task,
+    TaskError,
+    open_engine,
+    reports,
+    run_tasks,
+)
 from onebasin.engine.cluster import check_answer
 from onebasin.engine.nodes import gpu_share
 from onebasin.engine.progress import Bar
@@ -62,7 +70,7 @@ def test_failures_are_reported_when_the_rest_is_done(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("no\nway")
 
-    done = []
+    done: list[Receipt] = []
     tasks = [*squares(3), Task("bad one", fail), *squares(6)[3:]]
     with open_engine("local", directory=tmp_path, retries=1) as engine:
         with pytest.raises(TaskError) as caught:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from onebasin.engine import EngineError, Task, TaskError, open_engine, run_tasks
+from onebasin.engine import EngineError, Receipt, Task, TaskError, open_engine, run_tasks
 
 HERE = Path(__file__).parent
 
@@ -89,7 +89,7 @@ def test_a_failed_task_is_reported_with_its_log(nodes: Any, tmp_path: Path) -> N
     from .failing import fail_or_not
 
     tasks = [Task(f"task/{i}", fail_or_not, (i,)) for i in range(4)]
-    done = []
+    done: list[Receipt] = []
     with (
         open_engine("ray", address=nodes.address, directory=tmp_path) as engine,
         pytest.raises(TaskError) as caught,
