@@ -169,18 +169,15 @@ def fitted(found: dict[str, Any]) -> dict[str, float]:
         "seconds to write a small file": store["seconds to write a small file"],
     }
     for part in ("population", "alignment"):
-        one, two = (row["seconds"] for row in found[part]["rows"])
+        row = found[part]
+        one, two = (row[f"seconds with {name}"] for name in ("one worker", "two workers"))
         shared = min(max(2 * (one - two), 0.0), one)
-        members = found[part]["rows"][0].get("networks") or found[part]["rows"][0]["draws"]
-        parameters[f"{part}: seconds of one member on one core"] = shared / members
-        parameters[f"{part}: share of the driver, with one worker"] = 1 - shared / one
+        parameters[f"{part}: seconds of a member's tasks"] = shared / row["members"]
+        parameters[f"{part}: seconds of the driver for a member"] = (one - shared) / row["members"]
         parameters[f"{part}: speed-up from 1 to 2 workers"] = one / two
-    row = found["population"]["rows"][0]
-    parameters["population: bytes moved per network"] = row["bytes moved per network"]
-    parameters["population: bytes of weights per network"] = row["bytes of weights per network"]
-    parameters["alignment: bytes moved per draw"] = found["alignment"]["rows"][0][
-        "bytes moved per draw"
-    ]
+        parameters[f"{part}: bytes moved for a byte of weights"] = (
+            row["bytes moved per member"] / row["bytes of weights per member"]
+        )
     return parameters
 
 
