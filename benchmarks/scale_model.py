@@ -96,19 +96,19 @@ def simulate(work: Work, cluster: Cluster) -> dict[str, Any]:
         heapq.heappush(free, done)
         end = max(end, done)
     gathered = work.between / cluster.link
-    seconds = work.rounds * (end + gathered)
+    whole = end + gathered
     busy = {
-        "workers": count * (compute + link) / (slots * end),
-        "driver": count / scaled.hand_out / end,
-        "bytes": count * moved / scaled.bandwidth / end,
-        "files": count * work.files / scaled.operations / end,
-        "gathering": gathered / (end + gathered),
+        "workers": count * (compute + link) / slots / whole,
+        "driver": count / scaled.hand_out / whole,
+        "bytes": count * moved / scaled.bandwidth / whole,
+        "files": count * work.files / scaled.operations / whole,
+        "gathering": gathered / whole,
     }
     return {
         "work": work.name,
         "nodes": cluster.nodes,
         "tasks": work.tasks * work.rounds,
-        "seconds": seconds,
+        "seconds": work.rounds * whole,
         "task seconds": compute + link,
         "busy": busy,
         "saturated": max(busy, key=lambda name: busy[name]),

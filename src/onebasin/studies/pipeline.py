@@ -239,8 +239,11 @@ class Step:
         )
 
     def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
-        """Keeps a posterior."""
+        """Keeps a posterior; how long it took is the stage's to say, and no part of it."""
         self._room(sum(x.nbytes for x in jax.tree.leaves(posterior)))
+        if posterior.info and "seconds" in posterior.info:
+            info = {k: v for k, v in posterior.info.items() if k != "seconds"}
+            posterior = dataclasses.replace(posterior, info=info)
         store.save(self._place / f"{name}.safetensors", posterior)
 
     def save_arrays(self, name: str, **arrays: Any) -> None:
