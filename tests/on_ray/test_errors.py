@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 
 def refused(seconds: float = 10.0, **arguments: Any) -> str:
     began = time.monotonic()
-    with pytest.raises(EngineError) as caught:
-        open_engine("ray", **arguments)
+    with pytest.raises(EngineError) as caught, open_engine("ray", **arguments):
+        pass
     assert time.monotonic() - began < seconds
     message = str(caught.value)
     assert "\n" not in message
@@ -44,9 +44,9 @@ def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def node(python: str, address: str, name: str, **environment: str) -> Iterator[None]:
+def node(python: str, nodes: Any, name: str, **environment: str) -> Iterator[None]:
     process = subprocess.Popen(
-        [python, str(HERE / "node.py"), address, name],
+        [python, str(HERE / "node.py"), nodes.address, name],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         text=True,
@@ -54,6 +54,12 @@ def node(python: str, address: str, name: str, **environment: str) -> Iterator[N
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "up\n"
+        deadline = time.monotonic() + 60
+        while not any(
+            n["NodeName"] == name and n["Alive"] for n in nodes.global_state.node_table()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         yield
     finally:
         process.terminate()
@@ -66,7 +72,7 @@ def test_a_node_with_another_version(nodes: Any, tmp_path: Path) -> None:
     fake.mkdir(parents=True)
     (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: onebasin\nVersion: 9.9.9\n")
     path = os.pathsep.join([str(fake.parent), os.environ["PYTHONPATH"]])
-    with node(sys.executable, nodes.address, "other", PYTHONPATH=path):
+    with node(sys.executable, nodes, "other", PYTHONPATH=path):
         message = refused(60, address=nodes.address, directory=tmp_path / "shared")
     assert f"({socket.gethostname()}) has onebasin 9.9.9, and the driver has" in message
 
@@ -79,7 +85,7 @@ def test_a_node_without_the_package(nodes: Any, tmp_path: Path) -> None:
         if "onebasin" not in entry.name:
             (packages / entry.name).symlink_to(entry)
     python = tmp_path / "bare" / "bin" / "python"
-    with node(str(python), nodes.address, "bare", PYTHONPATH=""):
+    with node(str(python), nodes, "bare", PYTHONPATH=""):
         message = refused(60, address=nodes.address, directory=tmp_path / "shared")
     assert "has no onebasin, and the driver has" in message
     assert "install onebasin==" in message

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,7 @@ from onebasin.engine.errors import EngineError
 
 PACKAGE = "onebasin"
 PROBE_SECONDS = 60.0
+UNKNOWN_SECONDS = 2.0
 # Of a GPU, for two tasks that wait for others.
 WAITING_SHARE = 0.2
 
@@ -75,28 +77,33 @@ def check_nodes(ray: Any, directory: Path) -> int | None:
             node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]
         }
         probe = ray.remote(make_probe(PACKAGE, own_version(), str(trial)))
-        asked = {
-            probe.options(
-                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-            ).remote(): name
-            for node, name in alive.items()
-        }
-        answers = {name: _answer(ray, reference, name) for reference, name in asked.items()}
+
+        def ask(node: str) -> Any:
+            where = NodeAffinitySchedulingStrategy(node, soft=False)
+            return probe.options(num_cpus=0, scheduling_strategy=where).remote()
+
+        asked = {node: ask(node) for node in alive}
+        answers = {node: _answer(ray, asked[node], name) for node, name in alive.items()}
+        # A node that has just come, or gone, may not be known to the one that hands out tasks.
+        for node in [node for node, answer in answers.items() if answer is None]:
+            time.sleep(UNKNOWN_SECONDS)
+            if any(other["NodeID"] == node and other["Alive"] for other in ray.nodes()):
+                answers[node] = _answer(ray, ask(node), alive[node])
     finally:
         trial.unlink(missing_ok=True)
-    for name, answer in answers.items():
+    known = {node: answer for node, answer in answers.items() if answer is not None}
+    for node, answer in known.items():
         if answer["fault"]:
-            raise EngineError(f"the node {name} ({answer['host']}) {answer['fault']}")
-    return min((gpu for answer in answers.values() for gpu in answer["gpus"]), default=None)
+            raise EngineError(f"the node {alive[node]} ({answer['host']}) {answer['fault']}")
+    return min((gpu for answer in known.values() for gpu in answer["gpus"]), default=None)
 
 
-def _answer(ray: Any, reference: Any, name: str) -> dict[str, Any]:
+def _answer(ray: Any, reference: Any, name: str) -> dict[str, Any] | None:
     gone = (ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError)
     try:
         return dict(ray.get(reference, timeout=PROBE_SECONDS))
     except gone:
-        # It left while it was asked, or before Ray had noticed.
-        return {"host": name, "fault": None, "gpus": []}
+        return None
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[:200]
         raise EngineError(
