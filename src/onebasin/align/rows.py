@@ -12,7 +12,6 @@ date by the units that changed places.
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from onebasin.align.assignment import Assignment, value
-from onebasin.align.population import Progress
+from onebasin.align.population import Progress, num_threads
 from onebasin.align.signs import Gains, Signature, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
@@ -49,9 +48,16 @@ class Rows:
         symmetry: The group, with `are_rows(symmetry)`.
         leaves: The stacked parameters.
         solver: The assignment solver.
+        kept_bytes: Products are kept from round to round if they take no more than this.
     """
 
-    def __init__(self, symmetry: Symmetry, leaves: Sequence[np.ndarray], solver: str):
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        leaves: Sequence[np.ndarray],
+        solver: str,
+        kept_bytes: int = KEPT_BYTES,
+    ):
         self.symmetry = symmetry
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=1)
@@ -62,7 +68,7 @@ class Rows:
             self._norms += np.einsum(x, axes, x, axes, [0], dtype=np.float64)
         shapes = {key: (self.count, x.shape[1], x.shape[1]) for key, x in self._rows.items()}
         self._kept: dict[Key, np.ndarray] = {}
-        if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= KEPT_BYTES:
+        if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= kept_bytes:
             self._kept = {key: np.empty(shape, np.float32) for key, shape in shapes.items()}
 
     def aim(self, leaves: Sequence[np.ndarray]) -> None:
@@ -109,7 +115,7 @@ class Rows:
         # One thread per draw: those of a single product would wait for one another.
         with (
             threadpool_limits(1, "blas"),
-            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+            concurrent.futures.ThreadPoolExecutor(num_threads()) as pool,
         ):
             ended: Iterable[Any] = pool.map(lambda i: self._visit(found, i), range(self.count))
             if progress is not None:
