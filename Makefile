@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test test-torch demo lint bench docs clean
+.PHONY: help test test-torch test-ray demo lint bench docs clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -11,6 +11,8 @@ STAMP := $(VENV)/.installed
 TREE := $(wildcard src tests examples benchmarks docs/*.py)
 TORCH := .venv-torch
 TORCH_STAMP := $(TORCH)/.installed
+RAY := .venv-ray
+RAY_STAMP := $(RAY)/.installed
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,13 +42,24 @@ $(TORCH_STAMP): pyproject.toml constraints.txt
 test-torch: $(TORCH_STAMP) ## Install PyTorch and run its tests (ARGS go to pytest)
 	JAX_PLATFORMS=cpu $(TORCH)/bin/python -m pytest -n $(WORKERS) tests/pytorch $(ARGS)
 
+# An environment of its own, for the same reason. One process: the tests start clusters.
+$(RAY_STAMP): pyproject.toml constraints.txt
+	@$(RAY)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(RAY)
+	@echo "Installing Ray and the tests into $(RAY); the first time takes a few minutes."
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(RAY)/bin/python -m pip install --disable-pip-version-check -e '.[fast,test,ray]'
+	@touch $@
+
+test-ray: $(RAY_STAMP) ## Install Ray and run its tests (ARGS go to pytest)
+	JAX_PLATFORMS=cpu $(RAY)/bin/python -m pytest -n 0 tests/on_ray $(ARGS)
+
 demo: $(STAMP) ## Bring HMC on digits into one basin, fit one Gaussian, judge it, write a report
 	$(BIN)/onebasin demo $(ARGS)
 
 lint: $(STAMP) ## Check style, types and the direction of imports
 	$(BIN)/ruff check $(TREE)
 	$(BIN)/ruff format --check $(TREE)
-	$(BIN)/mypy $(wildcard src examples benchmarks docs/page_numbers.py)
+	$(BIN)/mypy $(wildcard src examples benchmarks docs/page_numbers.py docs/pictures.py)
 	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs $(addprefix --disable-error-code=,arg-type union-attr type-var operator) tests
 	$(BIN)/lint-imports
 

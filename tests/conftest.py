@@ -8,11 +8,12 @@ from hypothesis import HealthCheck, settings
 
 # The environment as well: tests start other processes.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile many small programs and run each a few times: optimising them would cost more.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-)
+# Tests compile many small programs and run each a few times: optimising them would cost more. XLA
+# ends a process that it gives a flag it does not know, so the last one is for versions that had it.
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if jax.__version_info__ < (0, 11):
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 # Compiled programs keep millions of objects alive, which the default thresholds walk over and over.
 gc.set_threshold(200_000, 50, 100)
 jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])

@@ -114,3 +114,19 @@ def test_the_picture_shows_every_copy() -> None:
     assert len(copies) == 8
     outputs = jnp.stack([_picture._tiny_apply(copy, inputs) for copy in copies])
     assert jnp.allclose(outputs, outputs[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--engine", "slurm"], "expected one of local, ray"),
+        (["--address", "auto"], "for the engine 'local', expected it with 'ray'"),
+    ],
+)
+def test_engines_that_cannot_be_are_refused(
+    tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    result = invoke("study", "exploration", "--out", str(tmp_path / "run"), *options)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -14,7 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-PACKAGES = ("onebasin", "jax", "numpy", "scipy", "lapx", "cvxpy", "flax", "torch")
+PACKAGES = ("onebasin", "jax", "numpy", "scipy", "lapx", "cvxpy", "flax", "torch", "ray")
 MARKERS = ("o", "s", "^", "D")
 LINES = ("-", "--", ":", "-.")
 

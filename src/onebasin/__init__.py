@@ -33,6 +33,7 @@ from onebasin.symmetry import (
 
 if TYPE_CHECKING:
     from onebasin import data as data
+    from onebasin import engine as engine
     from onebasin import infer as infer
     from onebasin import nets as nets
     from onebasin import report as report
@@ -90,7 +91,7 @@ repair = _takes_modules(_align.repair)
 reset_batch_norm = _takes_modules(_align.reset_batch_norm)
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "infer", "nets", "report", "store", "studies", "torch")
+_ROOMS = ("data", "engine", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -167,6 +168,7 @@ __all__ = [
     "data",
     "discover",
     "distil",
+    "engine",
     "ess",
     "fit_gaussian",
     "from_torch",

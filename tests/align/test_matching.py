@@ -169,3 +169,40 @@ def test_margin_shows_units_in_doubt():
     assert abs(margin[1]) < 1e-4
     assert margin[2] > 1e-3
     assert margin[3] > 1e-3
+
+
+def test_a_certificate_is_never_below_zero() -> None:
+    def model(params, x):
+        return jax.nn.relu(x @ params["w"]) @ params["v"]
+
+    w, v = (jax.random.normal(jax.random.key(n), s) for n, s in enumerate([(4, 6), (6, 3)]))
+    symmetry = ob.discover(model, {"w": w, "v": v}, jnp.ones((2, 4)))
+    for seed in range(5):
+        moved = symmetry.act(symmetry.random(jax.random.key(seed)), {"w": w, "v": v})
+        found = ob.align(symmetry, moved, to={"w": w, "v": v})
+        assert 0 <= found.cost < 1e-5
+        assert found.bound is None or found.bound <= found.cost
+
+
+def test_random_keys_among_the_parameters_are_left_alone() -> None:
+    def model(params, x):
+        return jax.nn.relu(x @ params["w"]) @ params["v"]
+
+    w, v = (jax.random.normal(jax.random.key(n), s) for n, s in enumerate([(4, 6), (6, 3)]))
+    params = {"w": w, "v": v, "key": jax.random.key(3)}
+    symmetry = ob.discover(model, params, jnp.ones((2, 4)))
+    moved = symmetry.act(symmetry.random(jax.random.key(0)), params)
+    found = ob.align(symmetry, moved, to=params)
+    np.testing.assert_allclose(found.params["w"], w, atol=1e-4)
+    assert found.params["key"] == params["key"]
+
+
+def test_inputs_with_nan_are_refused_by_name() -> None:
+    def model(params, x):
+        return jax.nn.relu(x @ params["w"]) @ params["v"]
+
+    params = {"w": jnp.ones((4, 6)), "v": jnp.ones((6, 3))}
+    symmetry = ob.discover(model, params, jnp.ones((2, 4)))
+    bad = jnp.ones((5, 4)).at[2, 1].set(jnp.nan)
+    with pytest.raises(ValueError, match="the inputs hold NaN"):
+        ob.align(symmetry, params, to=params, cost="activations", apply_fn=model, inputs=bad)

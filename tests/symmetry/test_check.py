@@ -233,3 +233,16 @@ def test_inputs_of_many_kinds() -> None:
     assert sym.scaling_dimension() == 4
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
     assert ob.discover(apply, params, {**shapes, "key": inputs["key"]}).factors == sym.factors
+
+
+def test_complex_parameters_are_checked_in_double_precision() -> None:
+    def model(params, x):
+        return jnp.real((x @ params["w"]) @ params["v"])
+
+    w, v = (
+        jax.random.normal(jax.random.key(n), s, jnp.complex64)
+        for n, s in ((0, (4, 6)), (1, (6, 3)))
+    )
+    symmetry = ob.discover(model, {"w": w, "v": v}, jnp.ones((2, 4)))
+    (factor,) = symmetry.factors
+    assert (factor.size, factor.kinds) == (6, {"permutation", "scaling", "sign"})

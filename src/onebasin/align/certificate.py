@@ -29,7 +29,8 @@ class Alignment:
         cost: The cost after, in the units of the cost that was asked for.
         cost_before: The same before anything was moved (after scalings were removed, if they were).
         bound: A value that no element can get below; None where no cheap one is known.
-        exact: Whether the cost is the global optimum, because every factor stands alone.
+        exact: Whether no other matching has a lower cost, because every factor stands alone; what
+            scalings are left (of units without weights on one side) is no part of it.
         sweeps: Rounds of coordinate descent of the start that won.
         solver: How it was found: the search, its winning start and the assignment solver.
         transpositions: By factor, the least number of swaps that make its permutation (summed over
@@ -62,7 +63,7 @@ class Alignment:
 
     def __str__(self) -> str:
         gone = f"{self.cost_before:.6g} -> {self.cost:.6g}"
-        ending = " (global optimum)" if self.exact else ""
+        ending = " (the best matching)" if self.exact else ""
         rows = [("factor", "units", "swaps", "least margin", "in doubt")]
         for name, swaps in self.transpositions.items():
             margin = self.margin.get(name)
@@ -74,7 +75,8 @@ class Alignment:
                 (name, str(margin.size), str(swaps), f"{margin.min():.3g}", str(doubt) or "")
             )
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = [f"{self.cost_name}: {gone}{ending}, {self.sweeps} sweeps, {self.solver}"]
+        sweeps = f"{self.sweeps} sweep{'' if self.sweeps == 1 else 's'}"
+        lines = [f"{self.cost_name}: {gone}{ending}, {sweeps}, {self.solver}"]
         if self.bound is not None and not self.exact:
             lines[0] += f", no less than {self.bound:.6g}"
         for row in rows:

@@ -12,6 +12,7 @@ import numpy as np
 from onebasin.posterior import Gaussian
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.group import path_name
+from onebasin.symmetry.host import as_numpy
 
 GAUSSIAN_ONLY = ("wasserstein", "kl", "kl-forward", "kl-reverse", "kl-mean")
 
@@ -29,7 +30,7 @@ def check_choice(what: str, given: Any, known: Sequence[str | None]) -> None:
 def check_finite(what: str, tree: Any) -> None:
     """Refuses NaN and infinity, naming the leaf."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.asarray(leaf)
+        array = as_numpy(leaf)
         if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
             bad = int(np.size(array) - np.isfinite(array).sum())
             raise ValueError(
@@ -78,3 +79,7 @@ def check_data(
             f"cost {cost!r} looks at the network at work: pass apply_fn= and inputs= "
             "(some hundred training inputs will do)"
         )
+    if cost in data_costs:
+        for leaf in jax.tree.leaves(inputs):
+            if np.issubdtype(as_numpy(leaf).dtype, np.inexact) and not np.isfinite(leaf).all():
+                raise ValueError("the inputs hold NaN or infinite values: drop those examples")

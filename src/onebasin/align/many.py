@@ -14,12 +14,14 @@ import jax
 import numpy as np
 
 from onebasin.align.assignment import Assignment
+from onebasin.align.blocks import Blocks, Common
 from onebasin.align.checks import check_choice, check_same_model
 from onebasin.align.gauge import scaling_element
 from onebasin.align.population import Population, Progress, Visits, mean_of
 from onebasin.align.rows import Rows, are_rows
 from onebasin.align.state import State
 from onebasin.align.task import leaves_of
+from onebasin.engine import Engine
 from onebasin.posterior import Draws
 from onebasin.symmetry import Element, Symmetry
 
@@ -81,6 +83,7 @@ def align_many(
     assignment: str | None = None,
     batch_size: int = 1000,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> ManyAlignment:
     """Moves many draws into one basin.
 
@@ -104,6 +107,7 @@ def align_many(
         batch_size: Examples at a time for costs that look at data.
         progress: progress(work, text, total) wraps what is done in every round (draws, or batches
             of draws) and hands it on, as `tqdm` does.
+        engine: Where blocks of draws run as tasks; None for here.
 
     Returns:
         The aligned draws with the elements that moved them.
@@ -126,7 +130,16 @@ def align_many(
         check_choice("reference", reference, REFERENCES)
     alone = given or reference == "first"
     rounds: Rounds
-    if cost == "weights" and reference != "leave-one-out" and are_rows(symmetry):
+    as_rows = cost == "weights" and reference != "leave-one-out" and are_rows(symmetry)
+    if engine is not None:
+        example = jax.tree.unflatten(population.structure, population.draw(0))
+        model = (apply_fn, inputs, batch_size) if apply_fn and population.data else None
+        leave_out = reference == "leave-one-out"
+        common = Common(
+            symmetry, cost, as_rows, solver, seed, leave_out, population.count, example, model
+        )
+        rounds = Blocks(engine, population, common)
+    elif as_rows:
         rounds = Rows(symmetry, population.means, solver, None if alone else first)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")

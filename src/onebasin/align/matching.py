@@ -25,6 +25,7 @@ from onebasin.symmetry import Symmetry, transpositions
 WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
 DATA_COSTS = ("activations", "correlation", "contributions", "preactivations")
 COSTS = (*WEIGHT_COSTS, *DATA_COSTS)
+ROUNDING = 1e-6
 
 
 def align(
@@ -126,12 +127,17 @@ def align(
     element = symmetry.compose(
         symmetry.inverse(own_gauge), symmetry.compose(state.element(symmetry), gauge)
     )
+    before = price(objective.objective(State.identity(symmetry)))
+    reached = price(found.best.objective)
+    if -ROUNDING * abs(before) < reached < 0:
+        # A difference of large numbers: what is left of it is rounding.
+        reached = 0.0
     return Alignment(
         params=push(symmetry, element, params),
         element=element,
-        cost=price(found.best.objective),
-        cost_before=price(objective.objective(State.identity(symmetry))),
-        bound=bound,
+        cost=reached,
+        cost_before=before,
+        bound=None if bound is None else min(bound, reached),
         exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
         sweeps=found.best.sweeps,
         solver=f"{found.start}, {task.assignment.name}",

@@ -142,17 +142,34 @@ class Visits:
         seed: Seed of the order of visits.
         leave_out: Whether, from the second round on, each draw is matched with the mean of the
             others.
+        among: The number of the first of these draws, and of how many they are a part; by default
+            they are all.
     """
 
-    def __init__(self, population: Population, solver: str, seed: int, leave_out: bool):
+    def __init__(
+        self,
+        population: Population,
+        solver: str,
+        seed: int,
+        leave_out: bool,
+        among: tuple[int, int] | None = None,
+    ):
         self.population = population
+        self._first, self._total = (0, population.count) if among is None else among
         self._solve = Assignment(solver, threads=1)
         self._seed, self._leave_out = seed, leave_out
 
     def aim(self, leaves: list[np.ndarray]) -> None:
         """Takes a network for the centre."""
-        self._centre, self._averaged = leaves, False
+        self._centre, self._averaged, self._follows = leaves, False, True
         self._spread = [leaf[0] for leaf in self.population.stds or []]
+
+    def aim_between(
+        self, leaves: list[np.ndarray], spread: list[np.ndarray], averaged: bool
+    ) -> None:
+        """Takes what others found for the centre, and leaves it there."""
+        self._centre, self._spread, self._averaged = leaves, spread, averaged
+        self._follows = False
 
     def _recentre(self, states: State) -> None:
         """Takes the mean of the moved draws for the centre."""
@@ -164,11 +181,11 @@ class Visits:
     def _average(self, stacked: list[np.ndarray], states: State) -> list[np.ndarray]:
         total = [np.zeros(leaf.shape[1:], np.result_type(leaf, np.float32)) for leaf in stacked]
         for i in range(self.population.count):
-            for x, y in zip(total, self._placed(stacked, states, i), strict=True):
+            for x, y in zip(total, self.placed(stacked, states, i), strict=True):
                 x += y
         return [x / x.dtype.type(self.population.count) for x in total]
 
-    def _placed(self, stacked: list[np.ndarray], states: State, draw: int) -> list[np.ndarray]:
+    def placed(self, stacked: list[np.ndarray], states: State, draw: int) -> list[np.ndarray]:
         own = states.of(draw)
         element = Element(own.permutations, {}, own.signs)
         leaves = [leaf[draw] for leaf in stacked]
@@ -179,7 +196,7 @@ class Visits:
 
         From the second round on the centre is the mean of where the draws stand.
         """
-        if number:
+        if number and self._follows:
             self._recentre(states)
         count = self.population.count
         alone = self.population.data is None or (self._leave_out and self._averaged)
@@ -196,7 +213,7 @@ class Visits:
                 found = self._measured(some)
                 yield from pool.map(lambda i: self._visit(states, number, *i), found.items())
 
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(num_threads()) as pool:
             ended: Iterable[Any] = visits(pool)
             if progress is not None:
                 ended = progress(ended, f"round {number + 1}", count)
@@ -226,8 +243,8 @@ class Visits:
         population = self.population
         target, own = self._centre, [leaf[draw] for leaf in population.means]
         if self._leave_out and self._averaged:
-            n = population.count
-            moved = self._placed(population.means, states, draw)
+            n = self._total
+            moved = self.placed(population.means, states, draw)
             target = [(n * t - m) / max(n - 1, 1) for t, m in zip(target, moved, strict=True)]
         if population.data is not None:
             pair = [jax.tree.unflatten(population.structure, leaves) for leaves in (target, own)]
@@ -245,10 +262,17 @@ class Visits:
         if number == 0:
             result = search(objective, self._solve, seed=self._seed, kicks=0).best
         else:
-            rng = np.random.default_rng((self._seed, number, draw))
+            rng = np.random.default_rng((self._seed, number, self._first + draw))
             result = descend(objective, states.of(draw), self._solve, rng)
         settle(objective, result.state, self._solve)
         return result.state, found.cost(result.objective)
+
+
+def num_threads() -> int | None:
+    """Threads for draws that are matched side by side; a worker of an engine has its share."""
+    return (
+        int(os.environ["ONEBASIN_THREADS"]) if "ONEBASIN_THREADS" in os.environ else os.cpu_count()
+    )
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -13,7 +13,6 @@ units whose centre has moved; the centre is brought up to date by the units that
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from onebasin.align.assignment import Assignment, value
-from onebasin.align.population import Progress
+from onebasin.align.population import Progress, num_threads
 from onebasin.align.signs import Gains, Signature, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
@@ -53,10 +52,16 @@ class Rows:
         leaves: The stacked parameters.
         solver: The assignment solver.
         first: The draw that the mean begins with; None keeps the centre where it was aimed.
+        kept_bytes: Products are kept from round to round if they take no more than this.
     """
 
     def __init__(
-        self, symmetry: Symmetry, leaves: Sequence[np.ndarray], solver: str, first: int | None
+        self,
+        symmetry: Symmetry,
+        leaves: Sequence[np.ndarray],
+        solver: str,
+        first: int | None,
+        kept_bytes: int = KEPT_BYTES,
     ):
         self.symmetry = symmetry
         self.count = len(leaves[0])
@@ -67,7 +72,7 @@ class Rows:
         self._order = sorted(range(self.count), key=lambda draw: draw != first)
         shapes = {key: (self.count, x.shape[1], x.shape[1]) for key, x in self._rows.items()}
         self._kept: dict[Key, np.ndarray] = {}
-        if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= KEPT_BYTES:
+        if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= kept_bytes:
             self._kept = {key: np.empty(shape, np.float32) for key, shape in shapes.items()}
 
     def aim(self, leaves: Sequence[np.ndarray]) -> None:
@@ -85,7 +90,7 @@ class Rows:
         # One thread per draw: those of a single product would wait for one another.
         with (
             threadpool_limits(1, "blas"),
-            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+            concurrent.futures.ThreadPoolExecutor(num_threads()) as pool,
         ):
             ended: Iterable[Any] = self._visits(states, found, pool)
             if progress is not None:

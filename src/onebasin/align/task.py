@@ -22,6 +22,7 @@ from onebasin.align.search import STARTS, Found, search
 from onebasin.align.state import State
 from onebasin.posterior import Gaussian, push_forward, trees
 from onebasin.symmetry import Element, Symmetry
+from onebasin.symmetry.host import as_numpy
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def push(symmetry: Symmetry, element: Element, posterior: Any) -> Any:
 
 def leaves_of(tree: Any) -> list[np.ndarray]:
     """The leaves of a tree in NumPy."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return [as_numpy(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def half_way(loss_fn: Any, path: str, reference: Any, moved: Any) -> jax.Array:

@@ -44,15 +44,28 @@ def study(
         Path | None,
         typer.Option(help="A folder for what was found, without draws: small enough to commit."),
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where it runs: local (this process) or ray (a cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Of a running Ray cluster, or auto; without it --engine ray starts a private one "
+            "on this machine.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study, or go on where it was stopped, and write its report.
 
-    Stages that are done are kept; a stage is done again when what it reads has changed.
+    Stages that are done are kept; a stage is done again when what it reads has changed. Results do
+    not depend on the engine.
 
     Example: `onebasin study compact --preset demo --out runs/compact`
     """
     from onebasin import report, studies
+    from onebasin.engine import open_engine
 
     folder = out if out is not None else Path("runs") / f"{name}-{preset}"
     with working(f"The study {name}", as_json, spinner=False):
@@ -72,7 +85,20 @@ def study(
             changes |= {k: v for k, v in (("model", model), ("data", data)) if v is not None}
             settings = studies.load_config(chosen.config, name, preset, config, changes)
         with _stoppable(folder):
-            chosen.run(settings, folder, progress=_shown(as_json), say=_say)
+            chosen.run(
+                settings,
+                folder,
+                progress=_shown(as_json),
+                say=_say,
+                engine=lambda work: open_engine(
+                    engine,
+                    directory=work,
+                    address=address,
+                    memory=settings.memory,
+                    networks_per_task=settings.networks_per_task,
+                    retries=0 if engine == "local" else 2,
+                ),
+            )
         if keep is not None:
             studies.copy_results(folder, keep)
         page = report.build([folder])

@@ -11,7 +11,7 @@ A share s of the factor's variance may be moved to the diagonal (shrinkage of co
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -27,7 +27,6 @@ COVARIANCES = ("diagonal", "low-rank")
 UNIT_BLOCKS = "unit-blocks"
 FORMS = (*COVARIANCES, UNIT_BLOCKS)
 SLICE = 2**18
-_EXACT = jax.lax.Precision.HIGHEST
 
 
 def fit_gaussian(
@@ -114,21 +113,15 @@ class Spectrum:
     @classmethod
     def of(cls, params: Any) -> Spectrum:
         """The spectrum of stacked parameters."""
-        gram, squares, fourth = (np.asarray(x, np.float64) for x in _products(params))
+        gram, squares, fourth = _products(params)
         values, vectors = np.linalg.eigh(gram)
-        return cls(
-            np.clip(values[::-1], 0, None),
-            vectors[:, ::-1],
-            float(squares),
-            float(fourth),
-            np.diag(gram),
-        )
+        return cls(np.clip(values[::-1], 0, None), vectors[:, ::-1], squares, fourth, np.diag(gram))
 
     def factor(self, params: Any, rank: int) -> Any:
         """The first components, each scaled by its standard deviation, (rank, ...) per leaf."""
         count = len(self.values)
         weights = self.vectors[:, :rank].T / np.sqrt(count - 1)
-        return _combined(jnp.asarray(weights, jnp.float32), params)
+        return _combined(weights.astype(np.float32), params)
 
     def shrinkage(self) -> float:
         """The share of correlations to remove that has least expected squared error.
@@ -196,56 +189,39 @@ def _moments(params: Any) -> tuple[Any, Any]:
     return mean, jax.tree.map(lambda x: jnp.var(x, axis=0, ddof=1), params)
 
 
-@jax.jit
-def _products(params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """X X^T of the centred draws, and what shrinkage needs; a slice of the weights at a time."""
+def _slices(leaf: Any) -> Iterator[tuple[slice, np.ndarray]]:
+    """Centred draws (draw, weight) of one leaf, a slice of the weights at a time.
 
-    def of_slice(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        x = x.astype(jnp.float32)
-        x = x - jnp.mean(x, axis=0)
-        squares = jnp.sum((jnp.sum(x**2, axis=0) / (len(x) - 1)) ** 2)
-        return jnp.matmul(x, x.T, precision=_EXACT), squares, jnp.sum(x**4)
+    On the host: its products take a second where compiling them for a device takes half a minute.
+    """
+    flat = np.asarray(leaf).reshape(len(leaf), -1)
+    for start in range(0, flat.shape[1], SLICE):
+        at = slice(start, min(start + SLICE, flat.shape[1]))
+        x = flat[:, at].astype(np.float32)
+        x -= x.mean(axis=0)
+        yield at, x
 
-    totals = []
+
+def _products(params: Any) -> tuple[np.ndarray, float, float]:
+    """X X^T of the centred draws, and what shrinkage needs."""
+    count = len(jax.tree.leaves(params)[0])
+    gram, squares, fourth = np.zeros((count, count)), 0.0, 0.0
     for leaf in jax.tree.leaves(params):
-        flat = leaf.reshape(len(leaf), -1)
-        whole, rest = divmod(flat.shape[1], SLICE)
-        if rest:
-            totals.append(of_slice(flat[:, whole * SLICE :]))
-        if whole:
-            step = functools.partial(_add_slice, of_slice, flat)
-            zero = (jnp.zeros((len(flat), len(flat))), jnp.zeros(()), jnp.zeros(()))
-            totals.append(jax.lax.fori_loop(0, whole, step, zero))
-    gram, squares, fourth = (sum(parts) for parts in zip(*totals, strict=True))
+        for _, x in _slices(leaf):
+            gram += x @ x.T
+            np.square(x, out=x)
+            squares += float(np.sum(np.square(x.sum(axis=0) / (count - 1)), dtype=np.float64))
+            fourth += float(np.sum(np.square(x, out=x), dtype=np.float64))
     return gram, squares, fourth
 
 
-def _add_slice(of_slice: Any, flat: jax.Array, i: Any, totals: Any) -> Any:
-    part = of_slice(jax.lax.dynamic_slice_in_dim(flat, i * SLICE, SLICE, axis=1))
-    return jax.tree.map(jnp.add, totals, part)
+def _combined(weights: np.ndarray, params: Any) -> Any:
+    """Combinations of the centred draws."""
 
-
-@jax.jit
-def _combined(weights: jax.Array, params: Any) -> Any:
-    """Combinations of the centred draws; a slice of the weights at a time."""
-
-    def of_slice(x: jax.Array) -> jax.Array:
-        return jnp.matmul(weights.astype(x.dtype), x - jnp.mean(x, axis=0), precision=_EXACT)
-
-    def of_leaf(leaf: jax.Array) -> jax.Array:
-        flat = leaf.reshape(len(leaf), -1)
-        whole, rest = divmod(flat.shape[1], SLICE)
-        shape = (len(weights), *leaf.shape[1:])
-        if not whole:
-            return of_slice(flat).reshape(shape)
-
-        def step(i: Any, out: jax.Array) -> jax.Array:
-            part = of_slice(jax.lax.dynamic_slice_in_dim(flat, i * SLICE, SLICE, axis=1))
-            return jax.lax.dynamic_update_slice_in_dim(out, part, i * SLICE, axis=1)
-
-        out = jnp.zeros((len(weights), flat.shape[1]), flat.dtype)
-        if rest:
-            out = out.at[:, whole * SLICE :].set(of_slice(flat[:, whole * SLICE :]))
-        return jax.lax.fori_loop(0, whole, step, out).reshape(shape)
+    def of_leaf(leaf: Any) -> jax.Array:
+        out = np.empty((len(weights), int(np.prod(leaf.shape[1:]))), np.float32)
+        for at, x in _slices(leaf):
+            np.matmul(weights, x, out=out[:, at])
+        return jnp.asarray(out.reshape(len(weights), *leaf.shape[1:]), leaf.dtype)
 
     return jax.tree.map(of_leaf, params)

@@ -113,7 +113,8 @@ def compact(
             components per unit.
         shrinkage: Shrinkage of its correlations, as for `fit_gaussian`.
         temperature: Factor of the covariance; None chooses.
-        num_starts: From how many of the draws the alignment by weights is tried.
+        num_starts: From how many of the draws the alignment is tried, by the cost given or by
+            weights.
         mixture: Whether to fit one Gaussian to each mode of the aligned draws, for what symmetry
             does not explain.
         refine: None, or "distil" to refine mean and spread until the predictive is the draws'.
@@ -251,7 +252,10 @@ def _settled(scaling: str | None) -> str | None:
 def _ways(
     symmetry: Symmetry, count: int, cost: str | None, scaling: str | None, num_starts: int
 ) -> list[selecting.Way]:
-    """How to try to align; contributions do not see the scaling, and cost the most."""
+    """How to try to align.
+
+    Contributions do not see the scaling, and cost the most: beside weights they get one start.
+    """
     auto = scaling == "auto" and symmetry.scaling_dimension()
     gauges = ("min-mass", "unit-norm") if auto else (_settled(scaling),)
     costs = ("weights", "contributions") if cost is None else (cost,)
@@ -260,7 +264,7 @@ def _ways(
         selecting.Way(name, gauge, first)
         for name in costs
         for gauge in (gauges[:1] if name == "contributions" else gauges)
-        for first in (starts if name == "weights" else starts[:1])
+        for first in (starts if name == costs[0] else starts[:1])
     ]
 
 

@@ -15,6 +15,9 @@ import numpy as np
 Blocks = Callable[[], Iterator[np.ndarray]]
 """A fresh pass over the columns: blocks (row, column), centred."""
 
+Pairs = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+"""The same of two tables with the same columns."""
+
 TILE = 256
 LARGE_TILE = 2048
 STRIP = 4096
@@ -45,6 +48,58 @@ def squared_euclidean(blocks: Blocks, count: int) -> np.ndarray:
         exact = _direct(blocks, rows, columns)
         gram[rows, columns] = gram[columns, rows] = exact
     return gram
+
+
+def euclidean_between(pairs: Pairs, rows: int, columns: int) -> np.ndarray:
+    """Squared Euclidean distances between the rows of two tables, as `squared_euclidean`."""
+    product = np.zeros((rows, columns))
+    norms = [np.zeros(rows), np.zeros(columns)]
+    resolution = 0.0
+    for sides in pairs():
+        product += _product(*sides)
+        for norm, side in zip(norms, sides, strict=True):
+            norm += np.einsum("ij,ij->i", side, side, dtype=np.float64)
+        resolution = 1e4 * float(np.finfo(sides[0].dtype).eps)
+    reach = norms[0][:, None] + norms[1][None, :]
+    product *= -2
+    product += reach
+    places = np.nonzero(product < resolution * reach)
+    if len(places[0]):
+        exact = np.zeros(len(places[0]))
+        for a, b in pairs():
+            step = max(1, PAIRS // a.shape[1])
+            for first in range(0, len(exact), step):
+                part = slice(first, first + step)
+                gap = a[places[0][part]] - b[places[1][part]]
+                exact[part] += np.einsum("ij,ij->i", gap, gap)
+        product[places] = exact
+    return product
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if jax.default_backend() == "cpu":
+        return a @ b.T
+    found = jnp.matmul(jnp.asarray(a), jnp.asarray(b).T, precision=jax.lax.Precision.HIGHEST)
+    return np.asarray(found)
+
+
+def manhattan_between(pairs: Pairs, rows: int, columns: int) -> np.ndarray:
+    """L1 distances between the rows of two tables, as `manhattan`."""
+    tile = TILE if jax.default_backend() == "cpu" else LARGE_TILE
+    found = np.zeros((rows, columns))
+    places = [[slice(i, i + tile) for i in range(0, n, tile)] for n in (rows, columns)]
+    for sides in pairs():
+        for first in range(0, sides[0].shape[1], STRIP):
+            strips = [side[:, first : first + STRIP] for side in sides]
+            depth = _multiple(strips[0].shape[1])
+            loaded = [
+                [_load(strip, depth, tile, place) for place in own]
+                for strip, own in zip(strips, places, strict=True)
+            ]
+            for (i, a), (j, b) in itertools.product(*(enumerate(side) for side in loaded)):
+                part = found[places[0][i], places[1][j]]
+                part += np.asarray(_tile(a, b))[: part.shape[0], : part.shape[1]]
+    return found
 
 
 def _gram(block: np.ndarray) -> np.ndarray:

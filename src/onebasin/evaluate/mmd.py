@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from onebasin.align.checks import check_choice
-from onebasin.evaluate import distances
+from onebasin.engine import Engine
+from onebasin.evaluate import distances, tiles
 from onebasin.evaluate.populations import Population, blocks
 from onebasin.evaluate.removal import REMOVALS, remove
 from onebasin.symmetry import Symmetry
@@ -70,6 +71,7 @@ def mmd(
     memory: int = 2**31,
     symmetry: Symmetry | None = None,
     removal: str | None = None,
+    engine: Engine | None = None,
     **options: Any,
 ) -> MMD:
     """The squared maximum mean discrepancy between two populations of networks.
@@ -94,6 +96,7 @@ def mmd(
         symmetry: The group of the model, for `removal`.
         removal: Bring all draws into one basin first: "sort" (unit-norm scales, units sorted, as in
             laurent2024symmetry) or "match" (aligned to the mean of all draws of both sides).
+        engine: Where tiles of the distances, and the alignment, run as tasks; None for here.
         options: For "sort" what `canonicalize` takes, for "match" what `align_many` takes.
 
     Returns:
@@ -124,9 +127,11 @@ def mmd(
     elif symmetry is None:
         raise ValueError(f"removal={removal!r} needs the group of the model: pass symmetry=")
     else:
+        if removal == "match" and engine is not None:
+            options["engine"] = engine
         populations = remove(symmetry, populations, removal, memory, options)
     return _estimate(
-        _distances(populations, kernel, memory),
+        _distances(populations, kernel, memory, engine),
         (populations[0].num_draws, populations[1].num_draws),
         kernel,
         bandwidths,
@@ -206,7 +211,9 @@ def _bandwidths(found: np.ndarray, given: Any, *, squared: bool) -> np.ndarray:
     return np.geomspace(least / 2, most * 2, 10)
 
 
-def _distances(populations: list[Population], kernel: str, memory: int) -> np.ndarray:
+def _distances(
+    populations: list[Population], kernel: str, memory: int, engine: Engine | None
+) -> np.ndarray:
     count = sum(p.num_draws for p in populations)
     dtype = np.result_type(*(p.dtype for p in populations))
     item = dtype.itemsize
@@ -221,6 +228,8 @@ def _distances(populations: list[Population], kernel: str, memory: int) -> np.nd
             "weights of each; raise memory=, or take fewer draws"
         )
     width = min(WIDEST, (memory - fixed) // column)
+    if engine is not None:
+        return tiles.tiled_distances(engine, populations, kernel, width, dtype)
     read = functools.partial(blocks, populations, width, dtype)
     compute = distances.manhattan if kernel == "laplace" else distances.squared_euclidean
     return compute(read, count)

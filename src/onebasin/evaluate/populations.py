@@ -27,11 +27,11 @@ class Population:
 
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
-        self._stream = source if isinstance(source, StoredStream) else None
-        if self._stream is not None:
-            self._inside = "params" if _holds_draws(self._stream) else ""
-            leaves = _of_stream(self._stream, self._inside)
-            self.num_draws = len(self._stream)
+        self.stream = source if isinstance(source, StoredStream) else None
+        if self.stream is not None:
+            self._inside = "params" if _holds_draws(self.stream) else ""
+            leaves = _of_stream(self.stream, self._inside)
+            self.num_draws = len(self.stream)
         else:
             self._tree = source.params if isinstance(source, Draws) else source
             leaves, self.num_draws = _of_tree(self._tree, name)
@@ -47,19 +47,19 @@ class Population:
         self._readers = [reader for _, _, _, reader in leaves]
         self.num_weights = self._starts[-1]
 
-    def fill(self, out: np.ndarray, start: int) -> None:
-        """Reads the columns from `start` on into an array (draw, column)."""
+    def fill(self, out: np.ndarray, start: int, draw: int = 0) -> None:
+        """Reads the columns from `start` on, of the draws from `draw` on, into (draw, column)."""
         stop = start + out.shape[1]
         for reader, first, last in zip(self._readers, self._starts, self._starts[1:], strict=False):
             low, high = max(start, first), min(stop, last)
             if low < high:
-                reader(out[:, low - start : high - start], low - first, high - first)
+                reader(out[:, low - start : high - start], low - first, high - first, draw)
 
     def rows(self, index: Any) -> Any:
         """Some draws, by a slice or by numbers, as a stacked tree."""
-        if self._stream is None:
+        if self.stream is None:
             return jax.tree.map(lambda leaf: leaf[index], self._tree)
-        tree = self._stream[index]
+        tree = self.stream[index]
         return tree["params"] if self._inside else tree
 
     def check_like(self, other: Population) -> None:
@@ -75,7 +75,7 @@ class Population:
                     "architecture"
                 )
 
-    def check_finite(self, block: np.ndarray, start: int) -> None:
+    def check_finite(self, block: np.ndarray, start: int, first: int = 0) -> None:
         """Raises if columns that were read hold NaN or infinity, naming leaf and draw."""
         bad = ~np.isfinite(block)
         if not bad.any():
@@ -83,12 +83,12 @@ class Population:
         draw, column = (int(x) for x in np.argwhere(bad)[0])
         leaf = int(np.searchsorted(self._starts, start + column, side="right")) - 1
         raise ValueError(
-            f"{self.name} holds NaN or infinite values, first in draw {draw} at leaf "
+            f"{self.name} holds NaN or infinite values, first in draw {first + draw} at leaf "
             f"{list(self.shapes)[leaf]!r}; leave out the networks that diverged"
         )
 
 
-Reader = Callable[[np.ndarray, int, int], None]
+Reader = Callable[[np.ndarray, int, int, int], None]
 Leaf = tuple[str, tuple[int, ...], Any, Reader]
 
 
@@ -133,10 +133,10 @@ def _of_stream(stream: StoredStream, inside: str) -> list[Leaf]:
 
 
 def _row_reader(stream: StoredStream, path: str) -> Reader:
-    def read(out: np.ndarray, low: int, high: int) -> None:
+    def read(out: np.ndarray, low: int, high: int, first: int) -> None:
         # One draw is always a view of its file: only the pages of these columns are read.
         for draw in range(len(out)):
-            out[draw] = stream.leaf(path, draw).reshape(-1)[low:high]
+            out[draw] = stream.leaf(path, first + draw).reshape(-1)[low:high]
 
     return read
 
@@ -172,7 +172,7 @@ def _on_host(leaf: Any) -> Any:
 
 
 def _column_reader(table: Any) -> Reader:
-    def read(out: np.ndarray, low: int, high: int) -> None:
-        out[...] = table[:, low:high]
+    def read(out: np.ndarray, low: int, high: int, first: int) -> None:
+        out[...] = table[first : first + len(out), low:high]
 
     return read

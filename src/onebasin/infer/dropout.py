@@ -22,7 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.engine import Engine
 from onebasin.infer import training
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal, modes, summary
 from onebasin.infer.problem import Batch, Problem
@@ -190,6 +192,7 @@ def masked(problem: Problem, units: HiddenUnits, mask: jax.Array, unknowns: Any)
     return problem.join(params, unknowns["log_noise"] if problem.learns_noise else None)
 
 
+@on_engine
 def dropout(
     key: jax.Array,
     problem: Problem,
@@ -206,6 +209,7 @@ def dropout(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Trains networks under dropout and draws networks with units switched off.
 
@@ -224,6 +228,7 @@ def dropout(
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves.
+        engine: Where chunks of networks run as tasks; None for here, all as one program.
 
     Returns:
         The masked networks, each trained network a mode; `info` has the loss curve.

@@ -14,7 +14,9 @@ import jax
 import numpy as np
 import optax
 
+from onebasin.engine import Engine
 from onebasin.infer import training
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.loop import Journal, by_member, modes, summary
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Draws
@@ -23,6 +25,7 @@ from onebasin.store import Run
 OBJECTIVES = {"map": training.potential, "likelihood": training.negative_log_likelihood}
 
 
+@on_engine
 def ensemble(
     key: jax.Array,
     problem: Problem,
@@ -39,6 +42,7 @@ def ensemble(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Trains an ensemble; all networks are one compiled program.
 
@@ -59,6 +63,7 @@ def ensemble(
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves; the result does not depend on it.
+        engine: Where chunks of networks run as tasks; None for here, all as one program.
 
     Returns:
         The networks, each a mode of its own, with their log densities; `info` has the loss curve,
@@ -113,4 +118,4 @@ def kept(problem: Problem, unknowns: Any) -> dict[str, Any]:
     return {"unknowns": unknowns}
 
 
-CONTROL = ("key", "problem", "progress", "run", "chunk", "memory")
+CONTROL = ("key", "problem", "progress", "run", "chunk", "memory", "engine")

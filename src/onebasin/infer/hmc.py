@@ -18,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
@@ -102,6 +104,7 @@ def _dual_averaging(target: float) -> Any:
     return dual_averaging_adaptation(target)
 
 
+@on_engine
 def hmc(
     key: jax.Array,
     problem: Problem,
@@ -119,6 +122,7 @@ def hmc(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Draws from the posterior with Hamiltonian Monte Carlo on all data.
 
@@ -140,6 +144,7 @@ def hmc(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Trajectories between two saves; the draws do not depend on it.
+        engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
         The draws, all of one chain's before the next's, with log density and the statistics

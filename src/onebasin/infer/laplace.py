@@ -23,7 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.engine import Engine
 from onebasin.infer import ggn, lanczos, training
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.linear_sites import sites_of
 from onebasin.infer.loop import Journal, modes, summary
@@ -40,6 +42,7 @@ STRUCTURES = ("kron", "diagonal", "low-rank", "last-layer", "full")
 EXTRA_ITERATIONS = 20
 
 
+@on_engine
 def laplace(
     key: jax.Array,
     problem: Problem,
@@ -57,6 +60,7 @@ def laplace(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws | Gaussian | Mixture:
     """Fits a Gaussian to the curvature around each of several trained networks.
 
@@ -82,6 +86,7 @@ def laplace(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Steps between two saves.
+        engine: Where chunks of networks run as tasks; None for here, all as one program.
 
     Returns:
         For "diagonal" a Gaussian, or a mixture of one for each network; else `Draws` with their log

@@ -20,7 +20,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import outputs_of, product_precision
 from onebasin.infer.loop import Journal
@@ -74,6 +76,7 @@ class Walk:
         )
 
 
+@on_engine
 def mclmc(
     key: jax.Array,
     problem: Problem,
@@ -90,6 +93,7 @@ def mclmc(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Draws from the posterior with microcanonical Langevin Monte Carlo on all data.
 
@@ -108,6 +112,7 @@ def mclmc(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Draws between two saves; the draws do not depend on it.
+        engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
         The draws, with log density and the statistics energy_variance and divergent.

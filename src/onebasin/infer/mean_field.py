@@ -21,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from onebasin.engine import Engine
 from onebasin.infer import training
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.linear_sites import LinearSites
 from onebasin.infer.loop import Journal, summary
@@ -81,6 +83,7 @@ class FreeEnergy:
         return problem.scale(len(batch[1])) * jnp.sum(logs)
 
 
+@on_engine
 def mean_field(
     key: jax.Array,
     problem: Problem,
@@ -98,6 +101,7 @@ def mean_field(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Gaussian | Mixture:
     """Fits a diagonal Gaussian, or several from different starts.
 
@@ -118,6 +122,7 @@ def mean_field(
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves; the result does not depend on it.
+        engine: Where chunks of networks run as tasks; None for here, all as one program.
 
     Returns:
         A Gaussian, or a mixture; `info` has the curve of F / N, (epoch, fit).

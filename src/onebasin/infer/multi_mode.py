@@ -9,16 +9,15 @@ from typing import Any
 
 import jax
 
+from onebasin.infer.chunks import COUNTS, each_on_engine
 from onebasin.posterior import Draws, Gaussian, Mixture
-
-COUNTS = ("num_chains", "num_networks")
 
 
 def multi_mode(method: Callable[..., Any], modes: int) -> Callable[..., Any]:
     """A method that runs another from several independent starts.
 
     Methods that take num_chains or num_networks run all modes as one program; others, a user's own
-    among them, run once for each.
+    among them, run once for each. With `engine=` chunks of modes, or single ones, are its tasks.
 
     Args:
         method: A method of this room, or any function (key, problem, ...) that returns a posterior.
@@ -50,6 +49,9 @@ def multi_mode(method: Callable[..., Any], modes: int) -> Callable[..., Any]:
     @functools.wraps(method)
     def several(key: jax.Array, problem: Any, **arguments: Any) -> Any:
         keys = jax.random.split(key, modes)
+        engine = arguments.pop("engine", None)
+        if engine is not None:
+            return each_on_engine(engine, method, problem, keys, arguments)
         return _joined([method(keys[i], problem, **arguments) for i in range(modes)])
 
     return several

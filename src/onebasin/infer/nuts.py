@@ -14,7 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
 from onebasin.infer.loop import Journal
@@ -58,6 +60,7 @@ class NoUTurn(Transition):
         )
 
 
+@on_engine
 def nuts(
     key: jax.Array,
     problem: Problem,
@@ -74,6 +77,7 @@ def nuts(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Draws from the posterior with the no-U-turn sampler on all data.
 
@@ -92,6 +96,7 @@ def nuts(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Trajectories between two saves; the draws do not depend on it.
+        engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
         The draws, with log density and the statistics acceptance, divergent, energy and leapfrogs.

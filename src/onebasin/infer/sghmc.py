@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.engine import Engine
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
@@ -44,6 +46,7 @@ def widen(positions: jax.Array) -> Any:
     return positions, jnp.zeros_like(positions)
 
 
+@on_engine
 def sghmc(
     key: jax.Array,
     problem: Problem,
@@ -61,6 +64,7 @@ def sghmc(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Draws from the posterior with stochastic-gradient Hamiltonian Monte Carlo.
 
@@ -81,6 +85,7 @@ def sghmc(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Draws between two saves; the draws do not depend on it.
+        engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
         The draws, with their log density on all data.

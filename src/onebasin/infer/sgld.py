@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from onebasin.engine import Engine
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
@@ -40,6 +42,7 @@ def widen(positions: jax.Array) -> Any:
     return (positions,)
 
 
+@on_engine
 def sgld(
     key: jax.Array,
     problem: Problem,
@@ -56,6 +59,7 @@ def sgld(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Draws:
     """Draws from the posterior with stochastic-gradient Langevin dynamics.
 
@@ -75,6 +79,7 @@ def sgld(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Draws between two saves; the draws do not depend on it.
+        engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
         The draws, with their log density on all data.

@@ -19,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from onebasin.engine import Engine
 from onebasin.infer import training
+from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL, kept
 from onebasin.infer.loop import Journal, summary
 from onebasin.infer.problem import Problem
@@ -27,6 +29,7 @@ from onebasin.posterior import Gaussian, Mixture
 from onebasin.store import Run
 
 
+@on_engine
 def swag(
     key: jax.Array,
     problem: Problem,
@@ -44,6 +47,7 @@ def swag(
     progress: bool = False,
     run: str | Path | Run | None = None,
     chunk: int | None = None,
+    engine: Engine | None = None,
 ) -> Gaussian | Mixture:
     """Fits a Gaussian around each of several trained networks.
 
@@ -63,6 +67,7 @@ def swag(
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves.
+        engine: Where chunks of networks run as tasks; None for here, all as one program.
 
     Returns:
         A Gaussian, or a mixture of one for each network; `info` has the loss curves.

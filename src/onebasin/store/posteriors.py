@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.errors import StoreError
@@ -44,19 +45,10 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
         Gaussian(3 weights, rank 2)
     """
     path = Path(path)
-    form = type(posterior).__name__
-    if not isinstance(posterior, tuple(FORMS.values())):
-        raise StoreError(
-            f"got {form}, expected one of {', '.join(FORMS)}: parameters of one network are "
-            "written by save_params."
-        )
-    metadata = {"format": FORMAT, "version": VERSION, "form": form}
-    if posterior.info is not None:
-        metadata["info"] = json.dumps(plain(posterior.info, "info"))
-    arrays, keys = encode(named(posterior, "the parts of the posterior"), f"the file {path}")
+    arrays, metadata = parts_of(posterior, f"the file {path}")
     try:
         with replacing(path) as file:
-            write_tensors(file, arrays, {**metadata, **keys})
+            write_tensors(file, arrays, metadata)
     except OSError as error:
         raise StoreError(
             f"the file {path} cannot be written ({error.strerror or error}): name another file."
@@ -82,21 +74,55 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Draws | Gaussian | M
         arrays = map_tensors(path)
     except OSError as error:
         raise StoreError(f"the file {path} cannot be read ({error.strerror or error}).") from error
-    said = header.metadata
+    return posterior_of(arrays, header.metadata, like, f"the file {path}")
+
+
+def parts_of(
+    posterior: Draws | Gaussian | Mixture, where: str
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """A posterior as the arrays and the metadata of a file.
+
+    Args:
+        posterior: `Draws`, a `Gaussian` or a `Mixture`.
+        where: What is to hold it, in an error.
+
+    Raises:
+        StoreError: If it is none of these.
+    """
+    form = type(posterior).__name__
+    if not isinstance(posterior, tuple(FORMS.values())):
+        raise StoreError(
+            f"got {form}, expected one of {', '.join(FORMS)}: parameters of one network are "
+            "written by save_params."
+        )
+    metadata = {"format": FORMAT, "version": VERSION, "form": form}
+    if posterior.info is not None:
+        metadata["info"] = json.dumps(plain(posterior.info, "info"))
+    arrays, keys = encode(named(posterior, "the parts of the posterior"), where)
+    return arrays, {**metadata, **keys}
+
+
+def posterior_of(
+    arrays: Mapping[str, np.ndarray], said: Mapping[str, str], like: Any, where: str
+) -> Draws | Gaussian | Mixture:
+    """The posterior that `parts_of` took apart.
+
+    Raises:
+        StoreError: If they are not the parts of one.
+    """
     form = said.get("form", "")
     if said.get("format") != FORMAT or form not in FORMS:
         raise StoreError(
-            f"the file {path} holds no posterior that onebasin saved: networks are read by "
-            "load_params."
+            f"{where} holds no posterior that onebasin saved: networks are read by load_params."
         )
     if said.get("version") != VERSION:
         raise StoreError(
-            f"the file {path} has version {said.get('version')} of its format, and this onebasin "
+            f"{where} has version {said.get('version')} of its format, and this onebasin "
             f"reads {VERSION}: update onebasin."
         )
     keys = key_names(said)
     leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
-    found = _form(form, leaves, like, f"the file {path}")
+    found = _form(form, leaves, like, where)
     return dataclasses.replace(found, info=json.loads(said.get("info", "null")))
 
 

@@ -48,6 +48,15 @@ class StoredStream:
         self._like = like
         self._mapped: dict[int, dict[str, np.ndarray]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is mapped: another process maps the files itself."""
+        return {**self.__dict__, "_folder": self._folder.resolve(), "_mapped": {}}
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """The shards: path, bytes and time of their last change."""
+        places = [(self._folder / file).resolve() for file in self._files]
+        return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in places]
+
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of the leaves."""

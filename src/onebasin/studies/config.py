@@ -42,6 +42,12 @@ class StudyConfig(Part):
     memory: int | None = Field(
         None, ge=1, description="Bytes that training and sampling may take; measured if left out."
     )
+    networks_per_task: int | None = Field(
+        None,
+        ge=1,
+        description="Networks, chains or draws of one task; by their size if left out. Results "
+        "depend on it in their last digits, and on nothing else about where tasks run.",
+    )
 
 
 Config = TypeVar("Config", bound=StudyConfig)

@@ -7,11 +7,13 @@ any moment; inside a stage, inference goes on from its last chunk.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import importlib.util
 import json
+import secrets
 import shutil
 import time
 import zlib
@@ -24,6 +26,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from onebasin import store
+from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
@@ -35,12 +38,12 @@ from onebasin.studies.folder import (
     SECTION,
     STAGE,
     claim,
-    digest,
-    finished,
     machine,
+    put_in_place,
     write_run,
     write_tables,
 )
+from onebasin.studies.order import in_parallel, one_by_one
 from onebasin.studies.results import Figure, Headline, Section, Table
 
 
@@ -121,6 +124,8 @@ class Study(Generic[Config]):
                 "needs": {name: found[name] for name in stage.needs},
             }
             del content["config"]["memory"]  # type: ignore[attr-defined]
+            if values["networks_per_task"] is None:
+                del content["config"]["networks_per_task"]  # type: ignore[attr-defined]
             text = json.dumps(content, sort_keys=True)
             found[stage.name] = hashlib.sha256(text.encode()).hexdigest()
         return found
@@ -132,6 +137,7 @@ class Study(Generic[Config]):
         *,
         progress: bool = False,
         say: Callable[[str], None] = lambda sentence: None,
+        engine: Engine | Callable[[Path], Engine] | None = None,
     ) -> Path:
         """Does what is not done yet.
 
@@ -140,6 +146,9 @@ class Study(Generic[Config]):
             out: The folder: new, or of the same study.
             progress: Show bars.
             say: Called with a sentence at each stage.
+            engine: Where populations, chains and alignments run as tasks, and stages that do not
+                need each other, if it has workers; or a function that opens it in a folder, which
+                is removed when all is done. None for here, each as one program.
 
         Returns:
             The folder.
@@ -152,7 +161,11 @@ class Study(Generic[Config]):
         try:
             lock = Lock(folder)
             try:
-                self._run(config, folder, progress, say)
+                if engine is None or not callable(engine):
+                    self._run(config, folder, progress, say, engine)
+                else:
+                    with engine(folder / "work" / "engine") as opened:
+                        self._run(config, folder, progress, say, opened)
             finally:
                 lock.release()
         except OSError as error:
@@ -166,7 +179,12 @@ class Study(Generic[Config]):
         return folder
 
     def _run(
-        self, config: Config, folder: Path, progress: bool, say: Callable[[str], None]
+        self,
+        config: Config,
+        folder: Path,
+        progress: bool,
+        say: Callable[[str], None],
+        engine: Engine | None,
     ) -> None:
         wanted = self.fingerprints(config)
         write_run(
@@ -180,19 +198,11 @@ class Study(Generic[Config]):
             ],
             config=config.model_dump(mode="json"),
         )
-        contents: dict[str, str] = {}
-        for number, stage in enumerate(self.stages, 1):
-            place = f"[{number}/{len(self.stages)}] {stage.name}"
-            done = finished(folder, stage.name)
-            read = {name: contents[name] for name in stage.needs}
-            same = done is not None and done["fingerprint"] == wanted[stage.name]
-            if done is not None and same and done.get("read") == read:
-                say(f"{place}: done before in {done['seconds']:.1f} s, kept")
-            else:
-                say(f"{place}: {stage.title}")
-                done = _do(stage, wanted[stage.name], read, config, folder, progress)
-                say(f"{place}: {done['seconds']:.1f} s")
-            contents[stage.name] = digest(done["files"])
+        for left in (folder / "stages").glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        apart = engine is not None and engine.name != "local"
+        do_all = in_parallel if apart else one_by_one
+        do_all(self.stages, wanted, config, folder, progress, say, engine)
         shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)
 
@@ -201,10 +211,18 @@ class Step:
     """What a stage is given: its part of the study, and where its results go."""
 
     def __init__(
-        self, stage: Stage, config: Any, folder: Path, place: Path, work: Path, progress: bool
+        self,
+        stage: Stage,
+        config: Any,
+        folder: Path,
+        place: Path,
+        work: Path,
+        progress: bool,
+        engine: Engine | None = None,
     ) -> None:
         self.config = config
         self.progress = progress
+        self.engine = engine
         self.work = work
         self._stage = stage
         self._folder = folder
@@ -221,8 +239,11 @@ class Step:
         )
 
     def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
-        """Keeps a posterior."""
+        """Keeps a posterior; how long it took is the stage's to say, and no part of it."""
         self._room(sum(x.nbytes for x in jax.tree.leaves(posterior)))
+        if posterior.info and "seconds" in posterior.info:
+            info = {k: v for k, v in posterior.info.items() if k != "seconds"}
+            posterior = dataclasses.replace(posterior, info=info)
         store.save(self._place / f"{name}.safetensors", posterior)
 
     def save_arrays(self, name: str, **arrays: Any) -> None:
@@ -282,23 +303,24 @@ class Step:
             )
 
 
-def _do(
+def do(
     stage: Stage,
     fingerprint: str,
     read: Mapping[str, str],
     config: Any,
     folder: Path,
     progress: bool,
+    engine: Engine | None,
 ) -> dict[str, Any]:
     """Does a stage in a folder beside, then puts that in its place; returns what it says of it."""
     start = time.perf_counter()
-    place = folder / "stages" / f".{stage.name}"
+    # A name of its own: a worker that was given up may still be writing to another.
+    place = folder / "stages" / f".{stage.name}-{secrets.token_hex(4)}"
     work = folder / "work" / f"{stage.name}-{fingerprint[:12]}"
-    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     work.mkdir(parents=True, exist_ok=True)
     spent = _spent(work)
-    step = Step(stage, config, folder, place, work, progress)
+    step = Step(stage, config, folder, place, work, progress, engine)
     try:
         stage.work(step)
     except ArithmeticError as error:
@@ -319,9 +341,7 @@ def _do(
         "files": {path.name: sha256_of(path) for path in sorted(place.iterdir())},
     }
     (place / STAGE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    final = folder / "stages" / stage.name
-    shutil.rmtree(final, ignore_errors=True)
-    place.rename(final)
+    content = put_in_place(folder, stage.name, place, content)
     shutil.rmtree(work, ignore_errors=True)
     return content
 
@@ -330,7 +350,8 @@ def _spent(work: Path, seconds: float | None = None) -> float:
     """Seconds that earlier tries took, so that a stage's time is the whole of it."""
     path = work / "seconds"
     if seconds is not None:
-        path.write_text(repr(seconds), encoding="utf-8")
+        with contextlib.suppress(FileNotFoundError):
+            path.write_text(repr(seconds), encoding="utf-8")
         return seconds
     try:
         return float(path.read_text(encoding="utf-8"))

@@ -27,7 +27,14 @@ def _readable(leaf: Any) -> bool:
 
 def to_host(tree: Any) -> Any:
     """The leaves as NumPy arrays."""
-    return jax.tree.map(np.asarray, tree)
+    return jax.tree.map(as_numpy, tree)
+
+
+def as_numpy(leaf: Any) -> np.ndarray:
+    """An array in NumPy; zeros for random keys, which some states carry and nothing moves."""
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.zeros(leaf.shape, np.uint32)
+    return np.asarray(leaf)
 
 
 def from_host(tree: Any) -> Any:

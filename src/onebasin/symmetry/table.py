@@ -14,7 +14,7 @@ _KINDS = ("permutation", "scaling", "sign")
 def render(sym: Symmetry, width: int = 100) -> str:
     """Factor, size, kinds and sites, one line each; then the sizes of the whole group."""
     if not sym.factors:
-        lines = ["no symmetry: no weight change of the kinds looked for leaves the function alone"]
+        lines = ["no symmetry found: no permutation, scaling or sign flip of units"]
     else:
         common = _common_folder([leaf.path for leaf in sym.leaves])
         rows = [("factor", "size", "kinds", "acts on"), *(_row(f, common) for f in sym.factors)]
@@ -31,9 +31,11 @@ def render(sym: Symmetry, width: int = 100) -> str:
                 lines.append("  ".join("-" * n for n in (*spans, min(room, 40))))
     copies = sym.log_copies() / math.log(10)
     amount = f"{round(10**copies):,}" if copies < 6 else f"10^{copies:,.1f}"
+    dimensions = sym.scaling_dimension()
     lines.append(
-        f"{amount} discrete copies of every mode (log {sym.log_copies():,.1f}), "
-        f"{sym.scaling_dimension():,} scaling dimensions"
+        f"{amount} discrete {'copy' if amount == '1' else 'copies'} of every mode "
+        f"(log {sym.log_copies():,.1f}), "
+        f"{dimensions:,} scaling dimension{'' if dimensions == 1 else 's'}"
     )
     if sym.unused:
         lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
@@ -71,4 +73,5 @@ def _fit(text: str, room: int) -> str:
     kept = 1
     while kept < len(words) and len(" ".join(words[: kept + 1])) <= room - 9:
         kept += 1
-    return f"{' '.join(words[:kept])} +{len(words) - kept} more"
+    left = len(words) - kept
+    return " ".join(words[:kept]) + (f" +{left} more" if left else "")

@@ -122,9 +122,7 @@ class _Model:
             )
 
     def _precision(self, dtype: Any) -> Any:
-        if self.double and jax.dtypes.issubdtype(dtype, np.floating):
-            return np.float64
-        return dtype
+        return _widest(dtype) if self.double else dtype
 
     def _example(self, x: Any) -> Any:
         dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
@@ -266,8 +264,7 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
 
     def as_double(x: Any) -> Any:
         dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
-        wide = np.float64 if jax.dtypes.issubdtype(dtype, np.floating) else dtype
-        return jax.ShapeDtypeStruct(np.shape(x), wide)
+        return jax.ShapeDtypeStruct(np.shape(x), _widest(dtype))
 
     try:
         with jax.enable_x64(True):
@@ -280,6 +277,13 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
         pass
     program = trace(apply_fn, params, inputs)
     return program, _narrowest(program, params)
+
+
+def _widest(dtype: Any) -> Any:
+    """The most precise type of a kind."""
+    if jax.dtypes.issubdtype(dtype, np.complexfloating):
+        return np.complex128
+    return np.float64 if jax.dtypes.issubdtype(dtype, np.floating) else dtype
 
 
 def _narrowest(program: Program, params: Any) -> Any:

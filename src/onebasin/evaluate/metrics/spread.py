@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onebasin.evaluate.metrics import checks
+from onebasin.engine import Engine
+from onebasin.evaluate.metrics import checks, pairs
 
 
 def entropy(probs: Any, *, average: bool = True, sample_weight: Any = None) -> jax.Array:
@@ -92,7 +93,9 @@ def diversity(probs: Any, *, sample_weight: Any = None) -> jax.Array:
     return checks.average(0.5 * jnp.sum(gaps, axis=-1), sample_weight)
 
 
-def functional_collapse(probs: Any, *, sample_weight: Any = None) -> jax.Array:
+def functional_collapse(
+    probs: Any, *, sample_weight: Any = None, engine: Engine | None = None
+) -> jax.Array:
     """The mutual information of every pair of networks, as laurent2024symmetry looks at it.
 
     Of networks i and j it is H((p_i + p_j) / 2) - (H(p_i) + H(p_j)) / 2, in nats and averaged over
@@ -101,6 +104,7 @@ def functional_collapse(probs: Any, *, sample_weight: Any = None) -> jax.Array:
     Args:
         probs: Probabilities of at least two networks, (sample, example, class).
         sample_weight: Weights of the examples, (example,).
+        engine: Where blocks of networks run as tasks; None for here.
 
     Returns:
         A symmetric matrix (sample, sample) with zeros on its diagonal.
@@ -114,6 +118,13 @@ def functional_collapse(probs: Any, *, sample_weight: Any = None) -> jax.Array:
          [0.6931 0.6931 0.    ]]
     """
     probs = checks.samples(probs, at_least=2)
+    if engine is not None:
+        return jnp.asarray(pairs.in_blocks(engine, "collapse", _collapse, probs, sample_weight))
+    return _collapse(probs, probs, sample_weight)
+
+
+def _collapse(some: jax.Array, probs: jax.Array, sample_weight: Any) -> jax.Array:
+    """The mutual information of some networks with all."""
     own = _entropy(probs)
 
     def with_all(one: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -125,7 +136,7 @@ def functional_collapse(probs: Any, *, sample_weight: Any = None) -> jax.Array:
             (probs, own),
         )
 
-    return jnp.maximum(jax.lax.map(with_all, (probs, own)), 0)
+    return jnp.maximum(jax.lax.map(with_all, (some, _entropy(some))), 0)
 
 
 def _entropy(probs: jax.Array) -> jax.Array:

@@ -41,6 +41,7 @@ def _train(step: Step, options: Any, **more: Any) -> Draws:
         optimizer=optax.sgd(options.learning_rate, MOMENTUM),
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "networks",
         **more,
     )

@@ -31,6 +31,7 @@ def hmc(step: Step) -> None:
         **options,
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "hmc",
     )
     step.save("draws", draws)
@@ -86,6 +87,7 @@ def ensemble(step: Step) -> None:
         **training(step.config.ensemble, place),
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "ensemble",
     )
     step.save("networks", found)
@@ -101,6 +103,7 @@ def variational(step: Step) -> None:
         **training(step.config.vi, place),
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "vi",
     )
     step.save("gaussian", found)
@@ -168,6 +171,7 @@ def fits(step: Step) -> None:
             apply_fn=place.net.apply,
             inputs=inputs[:SEEN],
             scaling=None,
+            engine=step.engine,
         )
         return fit_gaussian(moved.draws)
 

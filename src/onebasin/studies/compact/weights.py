@@ -114,6 +114,7 @@ def convergence(step: Step) -> None:
         "init": networks,
         "memory": step.config.memory,
         "progress": step.progress,
+        "engine": step.engine,
     }
     for_sghmc, for_swag, for_draws = jax.random.split(step.key, 3)
     sghmc = infer.sghmc(
@@ -137,8 +138,8 @@ def convergence(step: Step) -> None:
     draws = step.load("hmc", "draws", like)
     pairs = {
         "HMC": (draws, step.load("fits", "hmc-aligned", like)),
-        "SGHMC": (sghmc, align_many(place.symmetry, sghmc).draws),
-        "SWAG": (of_swag, align_many(place.symmetry, of_swag).draws),
+        "SGHMC": (sghmc, align_many(place.symmetry, sghmc, engine=step.engine).draws),
+        "SWAG": (of_swag, align_many(place.symmetry, of_swag, engine=step.engine).draws),
     }
     rows = []
     for method, (raw, aligned) in pairs.items():

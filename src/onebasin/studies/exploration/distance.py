@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onebasin.align import align_many, canonical_element, canonicalize
+from onebasin.engine import Engine
 from onebasin.evaluate import index_test, mmd, predict
 from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
@@ -64,7 +65,9 @@ def removals(config: Any, here: World, reference: Any) -> dict[str, Callable[[Dr
     }
 
 
-def match(config: Any, here: World, draws: Draws, reference: Any = "mean") -> Any:
+def match(
+    config: Any, here: World, draws: Draws, reference: Any = "mean", engine: Engine | None = None
+) -> Any:
     """Draws in the basin of a reference; of their mean, with what `align_many` says of it."""
     found = align_many(
         here.symmetry,
@@ -74,6 +77,7 @@ def match(config: Any, here: World, draws: Draws, reference: Any = "mean") -> An
         scaling=config.scaling,
         apply_fn=here.setting.net.apply,
         inputs=here.setting.train[0][:500],
+        engine=engine,
     )
     return found if isinstance(reference, str) else found.draws
 
@@ -88,7 +92,8 @@ def discrepancy(step: Step) -> None:
     config = step.config
     here = world(config)
     targets = {"sgd": parts(step, "sgd"), "hmc": parts(step, "hmc-target")}
-    reference = match(config, here, Draws.concatenate(targets["sgd"])).reference
+    whole = Draws.concatenate(targets["sgd"])
+    reference = match(config, here, whole, engine=step.engine).reference
     everything = list(samples(step))
     labels = list(dict.fromkeys(s.label for s in everything))
     values = np.full((len(TARGETS), len(FORMS), len(labels), config.repeats), np.nan)

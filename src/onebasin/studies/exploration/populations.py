@@ -57,6 +57,7 @@ def toy(step: Step) -> None:
         learning_rate=config.learning_rate,
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "networks",
     )
     symmetry = discover(net.apply, draws[0], data[0][:2])
@@ -143,6 +144,7 @@ def target(step: Step) -> None:
         here.problem,
         num_networks=2 * count,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "networks",
         **_train(config, config.train),
     )
@@ -219,6 +221,7 @@ def methods(step: Step) -> None:
         problem,
         num_networks=starts * len(begun),
         progress=step.progress,
+        engine=step.engine,
         run=step.work / "starts",
         **train,
     )
@@ -234,6 +237,7 @@ def methods(step: Step) -> None:
             for_run,
             problem,
             progress=step.progress,
+            engine=step.engine,
             run=step.work / name.replace(" ", "-"),
             **arguments[name],
         )

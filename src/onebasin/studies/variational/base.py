@@ -200,6 +200,7 @@ def fit_pairs(
         init_std=fit.init_std,
         memory=step.config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / name,
     )
     return paired(found)

@@ -224,6 +224,7 @@ def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, 
         epochs=config.timing.epochs,
         memory=config.memory,
         progress=step.progress,
+        engine=step.engine,
         run=step.work / f"sgd-{number}",
     )
     return pairs, networks

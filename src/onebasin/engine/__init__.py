@@ -1,0 +1,23 @@
+"""Where tasks run: in this process, or on a Ray cluster."""
+
+from onebasin.engine.errors import EngineError, TaskError
+from onebasin.engine.interface import Engine, Queue, Shared
+from onebasin.engine.local import LocalEngine
+from onebasin.engine.opening import open_engine
+from onebasin.engine.reports import watched
+from onebasin.engine.running import run_tasks
+from onebasin.engine.task import Receipt, Task
+
+__all__ = [
+    "Engine",
+    "EngineError",
+    "LocalEngine",
+    "Queue",
+    "Receipt",
+    "Shared",
+    "Task",
+    "TaskError",
+    "open_engine",
+    "run_tasks",
+    "watched",
+]

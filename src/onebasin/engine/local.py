@@ -1,0 +1,115 @@
+"""Tasks one after the other in this process: each has all cores, and no start costs anything."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onebasin.engine.attempt import attempt
+from onebasin.engine.directory import check_directory, disk_sentence
+from onebasin.engine.errors import EngineError
+from onebasin.engine.task import Receipt, Task
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LocalShared:
+    """A thing that stays where it is."""
+
+    value: Any
+
+    def get(self) -> Any:
+        """The thing itself."""
+        return self.value
+
+
+class LocalQueue:
+    """Tasks that run when their receipts are asked for."""
+
+    def __init__(self, directory: Path, retries: int):
+        self._directory = directory
+        self._retries = retries
+        self._waiting: collections.deque[Task] = collections.deque()
+
+    def submit(self, task: Task) -> None:
+        """Adds a task."""
+        self._waiting.append(task)
+
+    def completed(self) -> Iterator[Receipt]:
+        """Runs tasks in the order in which they came."""
+        done = 0
+        while self._waiting:
+            task = self._waiting.popleft()
+            receipt = self._run(task, done)
+            done += receipt.error is None
+            yield receipt
+
+    def close(self) -> None:
+        """Forgets what has not been run."""
+        self._waiting.clear()
+
+    def _run(self, task: Task, done: int) -> Receipt:
+        for number in range(1, self._retries + 2):
+            found = attempt(task.key, number, task.function, task.arguments, str(self._directory))
+            if "value" in found:
+                value = json.loads(found["value"])
+                return Receipt(task.key, value, found["seconds"], found["worker"], number)
+            if found["errno"] is not None:
+                raise EngineError(disk_sentence(self._directory, found["errno"], done))
+        return Receipt(
+            task.key, None, found["seconds"], found["worker"], number, found["error"], found["log"]
+        )
+
+
+class LocalEngine:
+    """This process.
+
+    Args:
+        directory: Where results are kept; a temporary folder if left out.
+        networks_per_task: Networks, chains or draws of a task.
+        retries: How often a failed task is tried again.
+    """
+
+    name = "local"
+    slots = 1
+    window = 1
+    nested = False
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        networks_per_task: int | None = None,
+        retries: int = 2,
+    ):
+        self.networks_per_task = networks_per_task
+        self._retries = retries
+        self._temporary = None
+        if directory is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="onebasin-")
+            directory = self._temporary.name
+        self.directory = Path(directory)
+        check_directory(self.directory)
+
+    def queue(self) -> LocalQueue:
+        """A queue of its own for one piece of work."""
+        return LocalQueue(self.directory, self._retries)
+
+    def share(self, value: Any) -> LocalShared:
+        """A thing as tasks can take it."""
+        return LocalShared(value)
+
+    def close(self) -> None:
+        """Removes the temporary folder, if it was one."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""One bar for all workers: done, running, failed, how fast, how long still."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+SECONDS = 0.1
+
+
+class _Rate(ProgressColumn):
+    """Tasks per second, or seconds per task where they are slow."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return Text("")
+        return Text(f"{speed:,.3g}/s" if speed >= 1 else f"{1 / speed:,.3g} s each")
+
+
+class Bar:
+    """A bar over tasks; nothing is drawn where it is not enabled.
+
+    Args:
+        name: What is being done.
+        total: How many tasks there are, if that is known.
+        done: How many were done before.
+        enabled: Whether to draw it.
+        console: Where to; standard error if left out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total: int | None,
+        done: int,
+        *,
+        enabled: bool,
+        console: Console | None = None,
+    ):
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[running]} running, {task.fields[failed]} failed"),
+            _Rate(),
+            TimeRemainingColumn(),
+            disable=not enabled,
+            console=console or Console(stderr=True),
+        )
+        self._task = self._progress.add_task(name, total=total, completed=done, running=0, failed=0)
+        self._drawn = 0.0
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, running: int, failed: int, total: int | None = None) -> None:
+        """Moves the bar; thousands of tasks a second do not each draw it."""
+        now = time.monotonic()
+        if self._progress.disable or (running and now - self._drawn < SECONDS):
+            return
+        self._drawn = now
+        self._progress.update(
+            self._task, completed=done, running=running, failed=failed, total=total
+        )

@@ -1,0 +1,97 @@
+"""Files that vouch for themselves: arrays, what they are the answer to, and a checksum, in one.
+
+Such a file appears when it is complete. Whoever finds it can tell that it is whole and what it
+answers, so that any number of processes may write it, early or late, and none does harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onebasin.store.errors import StoreError
+from onebasin.store.posteriors import parts_of, posterior_of
+from onebasin.store.tensors import map_tensors, read_header, replacing, write_tensors
+
+SEAL = "sha256"
+QUESTION = "fingerprint"
+
+
+def seal(
+    path: Path, question: str, arrays: Mapping[str, Any], notes: Mapping[str, str] | None = None
+) -> None:
+    """Writes a sealed file.
+
+    Args:
+        path: The file; its folder is made.
+        question: The fingerprint of all that the arrays depend on.
+        arrays: Arrays by name.
+        notes: Further strings by name.
+
+    Raises:
+        StoreError: If it cannot be written.
+    """
+    held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    metadata = {**(notes or {}), QUESTION: question}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            write_tensors(file, held, {**metadata, SEAL: _checksum(held, metadata)})
+    except OSError as error:
+        raise StoreError(
+            f"the file {path} cannot be written ({error.strerror or error}): make room, or name "
+            "another folder."
+        ) from error
+
+
+def is_sealed(path: Path, question: str) -> bool:
+    """Whether a whole file is there that answers this question; all of it is read."""
+    try:
+        unseal(path, question)
+    except (OSError, StoreError):
+        return False
+    return True
+
+
+def unseal(path: Path, question: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and notes of a sealed file, once it was checked.
+
+    Raises:
+        OSError: If it cannot be read.
+        StoreError: If it answers another question, or its bytes have changed.
+    """
+    metadata = read_header(path).metadata
+    arrays = map_tensors(path)
+    checksum = metadata.pop(SEAL, "")
+    if metadata.get(QUESTION) != question:
+        raise StoreError(f"the file {path} is the result of other inputs: remove it.")
+    if checksum != _checksum(arrays, metadata):
+        raise StoreError(f"the file {path} has changed since it was written: remove it.")
+    del metadata[QUESTION]
+    return arrays, metadata
+
+
+def seal_posterior(path: Path, question: str, posterior: Any, **notes: str) -> None:
+    """Writes a posterior as a sealed file."""
+    arrays, metadata = parts_of(posterior, f"the file {path}")
+    seal(path, question, arrays, {**metadata, **notes})
+
+
+def unseal_posterior(path: Path, question: str, like: Any = None) -> tuple[Any, dict[str, str]]:
+    """A sealed posterior, and the notes with it."""
+    arrays, metadata = unseal(path, question)
+    return posterior_of(arrays, metadata, like, f"the file {path}"), metadata
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        if array.nbytes:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

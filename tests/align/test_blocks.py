@@ -1,0 +1,94 @@
+"""Many draws on an engine: the same end, whatever the blocks."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+from onebasin.engine import open_engine
+from onebasin.store.tensors import sha256_of
+
+NET = ob.nets.mlp(hidden=(6, 5), outputs=3, activation="tanh")
+SHALLOW = ob.nets.mlp(hidden=(7,), outputs=3)
+INPUTS = jax.random.normal(jax.random.key(5), (12, 4))
+
+
+def population(net: ob.Net, count: int = 7) -> tuple[ob.Symmetry, ob.Draws]:
+    """Noisy copies of one network, each moved by an element of its own."""
+    params = net.init(jax.random.key(0), INPUTS)
+    symmetry = ob.discover(net.apply, params, INPUTS[:2])
+    noise = jax.random.normal
+
+    def copy(key):
+        for_noise, for_move = jax.random.split(key)
+        keys = jax.random.split(for_noise, len(jax.tree.leaves(params)))
+        keys = jax.tree.unflatten(jax.tree.structure(params), list(keys))
+        near = jax.tree.map(lambda x, k: x + 0.05 * noise(k, x.shape), params, keys)
+        kinds = ("permutation", "sign")
+        return symmetry.act(symmetry.random(for_move, kinds=kinds), near)
+
+    return symmetry, ob.Draws(jax.vmap(copy)(jax.random.split(jax.random.key(1), count)))
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in folder.rglob("*.safetensors")}
+
+
+CASES = {
+    "rows": (SHALLOW, {}),
+    "visits": (NET, {}),
+    "leave-one-out": (NET, {"reference": "leave-one-out"}),
+    "first": (NET, {"reference": "first"}),
+    "contributions": (
+        SHALLOW,
+        {"cost": "contributions", "apply_fn": SHALLOW.apply, "inputs": INPUTS},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_end_where_all_at_once_do(case: str, tmp_path: Path) -> None:
+    net, options = CASES[case]
+    symmetry, draws = population(net)
+    plain = ob.align_many(symmetry, draws, **options)
+    ends = []
+    for size in (3, 7):
+        with open_engine("local", directory=tmp_path / str(size), networks_per_task=size) as engine:
+            found = ob.align_many(symmetry, draws, engine=engine, **options)
+            before = files(tmp_path / str(size))
+            again = ob.align_many(symmetry, draws, engine=engine, **options)
+            assert files(tmp_path / str(size)) == before
+            assert again.history == found.history
+        ends.append(found)
+        # Planted permutations: there is one right answer, and sums differ by rounding alone.
+        for name, permutation in plain.elements.permutations.items():
+            np.testing.assert_array_equal(found.elements.permutations[name], permutation)
+        np.testing.assert_allclose(found.history, plain.history, rtol=1e-4)
+        assert found.moved == plain.moved
+    assert len(files(tmp_path / "3")) == 3 * len(plain.moved)
+    for a, b in zip(*(jax.tree.leaves(end.draws.params) for end in ends), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gaussians_in_blocks(tmp_path: Path) -> None:
+    symmetry, draws = population(NET, 4)
+    mixture = ob.Mixture([ob.Gaussian(params, 0.1 * (1 + i)) for i, params in enumerate(draws)])
+    plain = ob.align_many(symmetry, mixture, cost="wasserstein")
+    with open_engine("local", directory=tmp_path, networks_per_task=3) as engine:
+        found = ob.align_many(symmetry, mixture, cost="wasserstein", engine=engine)
+    for name, permutation in plain.elements.permutations.items():
+        np.testing.assert_array_equal(found.elements.permutations[name], permutation)
+    np.testing.assert_allclose(found.history, plain.history, rtol=1e-4)
+
+
+def test_diagnostics_hand_the_engine_on(tmp_path: Path) -> None:
+    symmetry, draws = population(SHALLOW, 8)
+    draws = ob.Draws(draws.params, mode=jnp.arange(8) // 4)
+    with open_engine("local", directory=tmp_path, networks_per_task=4) as engine:
+        found = ob.rhat(draws, symmetry=symmetry, engine=engine)
+        assert files(tmp_path)
+    plain = ob.rhat(draws, symmetry=symmetry)
+    np.testing.assert_allclose(found.median, plain.median, rtol=1e-4)

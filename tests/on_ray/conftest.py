@@ -1,0 +1,61 @@
+"""A Ray of several nodes on this machine, started once for all tests."""
+
+import importlib.util
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+# The rest of the tests must run where Ray is not installed.
+collect_ignore_glob: list[str] = []
+if importlib.util.find_spec("ray") is None:
+    collect_ignore_glob.append("*.py")
+else:
+    from onebasin.engine import cluster as settings
+
+    # Before Ray is imported, and for the nodes and drivers that tests start.
+    os.environ.update({**settings.KEEPALIVE, **settings.QUIET, **settings.LOOPBACK})
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    # What one worker has compiled, no other compiles again.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "ob-compiled")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *([before] if before else [])])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ray leaves files and processes to the end of the process; nodes are added after JAX began."""
+    for warning in (
+        "ignore::ResourceWarning",
+        "ignore::pytest.PytestUnraisableExceptionWarning",
+        "ignore:os.fork:RuntimeWarning",
+    ):
+        config.addinivalue_line("filterwarnings", warning)
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Any]:
+    """A cluster with one node of one core; tests may add others."""
+    from ray.cluster_utils import Cluster
+
+    place = tempfile.mkdtemp(prefix="ob-ray-")
+    arguments = {"num_cpus": 1, "include_dashboard": False, "temp_dir": place}
+    found = Cluster(initialize_head=True, head_node_args=arguments)
+    yield found
+    found.shutdown()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def three_nodes(nodes: Any) -> Any:
+    """The same with three nodes."""
+    while len(nodes.list_all_nodes()) < 3:
+        nodes.add_node(num_cpus=1)
+    return nodes

@@ -1,0 +1,20 @@
+"""Tasks where workers can import them."""
+
+
+def fail_or_not(number: int) -> int:
+    if number == 2:
+        raise ValueError(f"number {number} is bad")
+    return number
+
+
+def rounded() -> str:
+    """A sum of many numbers, whose last digits tell how many threads shared it."""
+    import jax
+    import jax.numpy as jnp
+
+    x = jax.random.normal(jax.random.key(1), (16, 200_000))
+    return float(jax.jit(lambda x: jnp.sum(x * x))(x)).hex()
+
+
+def tiny(number: int) -> dict[str, int]:
+    return {"number": number}

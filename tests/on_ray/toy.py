@@ -1,0 +1,75 @@
+"""A study of seconds with something of everything: networks, chains, alignment, distances."""
+
+import hashlib
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+import onebasin as ob
+from onebasin.evaluate import metrics, predict
+from onebasin.studies import Study, StudyConfig
+
+study = Study("toy", "A toy", "Whether results depend on where they were made.", StudyConfig)
+
+NET = ob.nets.mlp(hidden=(4,), outputs=2)
+
+
+def problem() -> ob.Problem:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(40, 3)).astype(np.float32)
+    return ob.Problem(NET, (inputs, (inputs[:, 0] > 0).astype(int)))
+
+
+@study.stage("Networks")
+def networks(step) -> None:
+    found = ob.infer.ensemble(
+        step.key, problem(), num_networks=6, epochs=4, run=step.work / "run", engine=step.engine
+    )
+    step.save("draws", ob.Draws(found.params, found.mode, found.log_density))
+
+
+@study.stage("Chains")
+def chains(step) -> None:
+    found = ob.infer.sghmc(
+        step.key,
+        problem(),
+        num_chains=4,
+        num_samples=3,
+        num_warmup=2,
+        thin=2,
+        init="prior",
+        run=step.work / "run",
+        engine=step.engine,
+    )
+    step.save("draws", ob.Draws(found.params, found.mode, found.log_density))
+
+
+@study.stage("Aligned", needs=("networks",))
+def aligned(step) -> None:
+    like = problem().shapes()
+    draws = step.load("networks", "draws", like)
+    symmetry = ob.discover(NET.apply, draws[0], jnp.ones((2, 3)))
+    found = ob.align_many(symmetry, draws, engine=step.engine)
+    step.save("draws", ob.Draws(found.draws.params))
+
+
+@study.stage("Distances", needs=("networks", "chains"))
+def distances(step) -> None:
+    like = problem().shapes()
+    x, y = (step.load(name, "draws", like) for name in ("networks", "chains"))
+    probs = predict(NET.apply, x, problem().inputs)
+    step.save_arrays(
+        "found",
+        mmd=np.asarray(ob.mmd(x, y, engine=step.engine).values),
+        collapse=np.asarray(metrics.functional_collapse(probs, engine=step.engine)),
+    )
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Every file that stages left, but for what says when and how fast it was made."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((folder / "stages").rglob("*"))
+        if path.is_file() and path.name != "stage.json"
+    }
