@@ -66,7 +66,8 @@ def test_blocks_end_where_all_at_once_do(case: str, tmp_path: Path) -> None:
         # Planted permutations: there is one right answer, and sums differ by rounding alone.
         for name, permutation in plain.elements.permutations.items():
             np.testing.assert_array_equal(found.elements.permutations[name], permutation)
-        np.testing.assert_allclose(found.history, plain.history, rtol=1e-4)
+        # Here the mean may follow within a round: rounds differ, their end does not.
+        np.testing.assert_allclose(found.history[-1], plain.history[-1], rtol=1e-4)
         assert found.moved == plain.moved
     assert len(files(tmp_path / "3")) == 3 * len(plain.moved)
     for a, b in zip(*(jax.tree.leaves(end.draws.params) for end in ends), strict=True):

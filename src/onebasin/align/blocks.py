@@ -186,7 +186,7 @@ class Blocks:
             {k: np.concatenate([s.permutations[k] for s in found]) for k in states.permutations},
             {k: np.concatenate([s.signs[k] for s in found]) for k in states.signs},
         )
-        return joined, float(sum(float(result["cost"]) for result in self._results))
+        return joined, float(sum(float(result["cost"].sum()) for result in self._results))
 
 
 Centre = tuple[list[np.ndarray], list[np.ndarray], bool]
