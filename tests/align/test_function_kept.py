@@ -90,8 +90,18 @@ WAYS = {
 }
 
 
-# The thorough search takes the straight-through solver along.
-RELU = [way for way in WAYS if THOROUGH or way != "solver straight-through"]
+# Of what differs in its numbers alone, one each by default.
+REST = (
+    "cost kl-",
+    "cost pre",
+    "cost corr",
+    "solver s",
+    "many a",
+    "many corr",
+    "many pre",
+    "order m",
+)
+RELU = [way for way in WAYS if THOROUGH or not way.startswith(REST)]
 TANH = WAYS if THOROUGH else ("cost weights", "cost activations", "many mean", "canonical min-mass")
 
 

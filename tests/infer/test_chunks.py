@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from zoo import THOROUGH
 
 import onebasin as ob
 from onebasin.engine import LocalEngine, TaskError, open_engine
@@ -35,7 +36,8 @@ def run(name: str, engine: LocalEngine | None, count: int = 2, key: int = 0, **m
     return getattr(ob.infer, name)(jax.random.key(key), PROBLEM, engine=engine, **arguments)
 
 
-@pytest.mark.parametrize("name", QUICK)
+# All of them go through one decorator; of each kind one is run by default.
+@pytest.mark.parametrize("name", QUICK if THOROUGH else ("ensemble", "sghmc", "laplace"))
 def test_every_method_runs_in_chunks(name: str, tmp_path: Path) -> None:
     with open_engine("local", directory=tmp_path / "a", networks_per_task=1) as engine:
         found = run(name, engine)

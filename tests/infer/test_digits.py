@@ -32,7 +32,7 @@ def digits() -> tuple:
 
 
 # What takes longest is asked for.
-THOROUGH_ONLY = ("hmc", "nuts", "mclmc", "sgld")
+THOROUGH_ONLY = ("hmc", "nuts", "mclmc", "sgld", "sghmc")
 
 
 def accuracies() -> dict[str, float]:
