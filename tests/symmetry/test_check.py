@@ -245,4 +245,5 @@ def test_complex_parameters_are_checked_in_double_precision() -> None:
     )
     symmetry = ob.discover(model, {"w": w, "v": v}, jnp.ones((2, 4)))
     (factor,) = symmetry.factors
-    assert (factor.size, factor.kinds) == (6, {"permutation", "scaling", "sign"})
+    assert factor.size == 6
+    assert factor.kinds == {"permutation", "scaling", "sign"}
