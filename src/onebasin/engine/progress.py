@@ -20,7 +20,7 @@ from rich.text import Text
 SECONDS = 0.1
 
 
-class _Rate(ProgressColumn):
+class Rate(ProgressColumn):
     """Tasks per second, or seconds per task where they are slow."""
 
     def render(self, task: Task) -> Text:
@@ -55,7 +55,7 @@ class Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[running]} running, {task.fields[failed]} failed"),
-            _Rate(),
+            Rate(),
             TimeRemainingColumn(),
             disable=not enabled,
             console=console or Console(stderr=True),

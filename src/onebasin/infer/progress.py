@@ -8,22 +8,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
-
-class _Rate(ProgressColumn):
-    """Steps per second, or seconds per step where they are slow."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
-            return Text("")
-        return Text(f"{speed:,.3g}/s" if speed >= 1 else f"{1 / speed:,.3g} s each")
+from onebasin.engine.progress import Rate
 
 
 class Bar:
@@ -34,7 +23,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            _Rate(),
+            Rate(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[shown]}"),
             disable=not enabled,

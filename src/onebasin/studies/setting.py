@@ -68,10 +68,12 @@ def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu"
         net = _own_model(config.model)
         train, test = load_data(config, flat=False)
         return Setting(net, train, test)
-    shape = load_data(config, flat=False)[0][0].shape[1:]
-    train, test = load_data(config)
+    train, test = load_data(config, flat=False)
+    shape, images = train[0].shape[1:], None
+    if config.data is None:
+        images = shape if len(shape) > 1 else None
+        train, test = ((x.reshape(len(x), -1), y) for x, y in (train, test))
     classes = int(np.max(np.asarray(train[1]))) + 1
-    images = shape if config.data is None and len(shape) > 1 else None
     return Setting(mlp(tuple(hidden), classes, activation), train, test, images)
 
 
