@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onebasin.studies import PRESETS, Figure, Section, Table, load_config, sections
+from onebasin.studies import (
+    PRESETS,
+    Figure,
+    Section,
+    StudyError,
+    Table,
+    load_config,
+    sections,
+)
 from onebasin.studies.exploration import ExplorationConfig, study
 from onebasin.studies.exploration.uncertainty import correlation
 
@@ -17,6 +25,7 @@ TINY = {
     "variational": {"epochs": 40, "batch_size": 50, "learning_rate": 0.03},
     "chains": {"num_warmup": 5, "max_leapfrogs": 10, "thin": 5},
     "num_samples": 8,
+    "num_target": 32,
     "modes": 2,
     "repeats": 2,
     "swag_snapshots": 4,
@@ -48,6 +57,7 @@ def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
         "removal",
         "excess-mass",
         "corollary",
+        "rhat",
         "uncertainty",
         "collapse",
         "quality",
@@ -89,6 +99,16 @@ def test_sorting_folds_the_toy_onto_one_side(found: dict[str, Section]) -> None:
     assert areas[1] < areas[0]
 
 
+def test_chains_are_as_long_as_what_is_read_of_them(found: dict[str, Section]) -> None:
+    table = found["convergence"].table("rhat")
+    lengths = {r.label: (r.cells["chains"].value, r.cells["length"].value) for r in table.rows}
+    assert lengths == {"SGHMC": (2, 8), "HMC": (2, 8), "HMC target": (4, 4)}
+    drawn = found["methods"].table("methods")
+    # Two repeats of two modes: one chain of 8 draws, one of 4.
+    assert drawn.cell("HMC", "networks").value == 2 * (8 + 4)
+    assert drawn.cell("HMC, as a target", "networks").value == 2 * 8
+
+
 def test_mass_is_never_below_its_minimum(found: dict[str, Section]) -> None:
     cell = found["excess-mass"].table("excess-mass").rows[0].cells["median"]
     assert cell.low > -1e-3
@@ -100,6 +120,13 @@ def test_correlation_of_what_rises_together_is_one() -> None:
     cell = correlation(x, np.exp(x), 100, np.random.default_rng(0))
     assert cell.value == pytest.approx(1)
     assert cell.low == pytest.approx(1)
+
+
+def test_a_target_is_shared_out_evenly() -> None:
+    with pytest.raises(StudyError, match="no multiple of num_samples x repeats = 16: take 32"):
+        load_config(
+            ExplorationConfig, "exploration", "demo", overrides={**TINY, "num_target": 40}
+        )
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -1,8 +1,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from onebasin import nets
@@ -18,6 +20,36 @@ def size(params: Any) -> int:
 
 def test_optunet_has_392_parameters() -> None:
     assert size(shapes(nets.optunet(), 1, 28, 28, 1)) == 392
+
+
+class PlainOptuNet(nn.Module):
+    """OptuNet, layer by layer."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.Conv(2, (4, 4), padding="VALID", use_bias=False)(x))
+        x = nn.max_pool(x, (3, 3), strides=(3, 3))
+        x = nn.Conv(10, (5, 5), padding="VALID", feature_group_count=2, use_bias=False)(x)
+        return nn.Dense(10)(nn.relu(x).mean(axis=(1, 2)))
+
+
+def test_optunet_computes_what_its_layers_do() -> None:
+    plain, net = PlainOptuNet(), nets.optunet()
+    images = jax.random.normal(jax.random.key(0), (5, 28, 28, 1))
+    params = plain.init(jax.random.key(1), images)["params"]
+    same = jax.tree.map(np.array_equal, params, net.init(jax.random.key(1), images))
+    assert jax.tree.all(same)
+
+    def loss(apply: Any, params: Any) -> Any:
+        return jnp.sum(jnp.sin(apply(params, images)))
+
+    expected = jax.value_and_grad(lambda p: loss(lambda q, x: plain.apply({"params": q}, x), p))
+    found = jax.value_and_grad(lambda p: loss(net.apply, p))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        found(params),
+        expected(params),
+    )
 
 
 def test_resnet20_is_that_of_izmailov() -> None:

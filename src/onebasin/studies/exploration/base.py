@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from onebasin import data
 from onebasin.infer import Normal, Problem
@@ -78,6 +78,12 @@ class ExplorationConfig(StudyConfig):
     num_samples: int = Field(
         100, ge=4, description="Networks of every side of a comparison: method and target alike."
     )
+    num_target: int | None = Field(
+        None,
+        ge=1,
+        description="Networks of the trained target, a multiple of num_samples x repeats; as many "
+        "as that if left out. Each repeat is compared with parts of its own.",
+    )
     modes: int = Field(10, ge=2, description="Modes of a method that has several.")
     repeats: int = Field(3, ge=2, description="Independent repeats of every method and target.")
     dropout_rate: float = Field(0.1, gt=0, lt=1, description="Share of units that are off.")
@@ -103,6 +109,21 @@ class ExplorationConfig(StudyConfig):
     )
     resamples: int = Field(1000, ge=10, description="Resamples of a bootstrap.")
     toy: ToyConfig = Field(ToyConfig(), description="The toy.")
+
+    @property
+    def target_size(self) -> int:
+        """Networks of the trained target."""
+        return self.num_target or self.num_samples * self.repeats
+
+    @model_validator(mode="after")
+    def _whole_parts(self) -> Self:
+        least = self.num_samples * self.repeats
+        if self.target_size % least:
+            raise ValueError(
+                f"num_target={self.num_target} is no multiple of num_samples x repeats = {least}: "
+                f"take {max(1, self.target_size // least) * least}"
+            )
+        return self
 
 
 study = Study(
@@ -201,11 +222,12 @@ def several(config: ExplorationConfig, draws: Draws, repeat: int) -> np.ndarray:
 
 
 def parts(step: Step, name: str) -> list[Draws]:
-    """A population in independent parts of `num_samples`, one for each repeat."""
-    config = step.config
+    """A population in independent parts of `num_samples`, one or more for each repeat.
+
+    Those of a repeat are its number, and every so many behind it as there are repeats.
+    """
     draws = step.load("target" if name in ("sgd", "ensemble") else "methods", name)
-    size = config.num_samples
-    return [draws[np.arange(r * size, (r + 1) * size)] for r in range(config.repeats)]
+    return [draws[own] for own in np.arange(len(draws)).reshape(-1, step.config.num_samples)]
 
 
 def stage_needs() -> tuple[str, ...]:

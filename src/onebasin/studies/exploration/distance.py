@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from onebasin.align import align_many, canonical_element, canonicalize
@@ -94,25 +95,27 @@ def discrepancy(step: Step) -> None:
     targets = {"sgd": parts(step, "sgd"), "hmc": parts(step, "hmc-target")}
     whole = Draws.concatenate(targets["sgd"])
     reference = match(config, here, whole, engine=step.engine).reference
+    step.save("reference", Draws(jax.tree.map(lambda leaf: np.asarray(leaf)[None], reference)))
     everything = list(samples(step))
     labels = list(dict.fromkeys(s.label for s in everything))
     values = np.full((len(TARGETS), len(FORMS), len(labels), config.repeats), np.nan)
     # Parts of the target against each other, no part twice: how far it is from itself.
-    pairs = list(zip(range(0, config.repeats, 2), range(1, config.repeats, 2), strict=False))
-    floors = np.full((len(TARGETS), len(FORMS), len(pairs)), np.nan)
+    pairs = {name: _pairs(len(own)) for name, own in targets.items()}
+    most = max(map(len, pairs.values()))
+    floors = np.full((len(TARGETS), len(FORMS), most), np.nan)
     changes: dict[str, list[float]] = {form: [] for form in FORMS}
     for place, (form, remove) in enumerate(removals(config, here, reference).items()):
         moved_targets = {name: [remove(d) for d in own] for name, own in targets.items()}
         measures = {name: _measure(own, config.kernels) for name, own in moved_targets.items()}
         for number, (name, own) in enumerate(moved_targets.items()):
-            for pair, (one, other) in enumerate(pairs):
+            for pair, (one, other) in enumerate(pairs[name]):
                 floors[number, place, pair] = measures[name](own[one], own[other])
         for sample in everything:
             moved = remove(sample.draws)
             changes[form].append(_change(here, sample.draws[:8], moved[:8]))
             for number, (name, own) in enumerate(moved_targets.items()):
-                found = measures[name](moved, own[sample.repeat])
-                values[number, place, labels.index(sample.label), sample.repeat] = found
+                found = [measures[name](moved, o) for o in own[sample.repeat :: config.repeats]]
+                values[number, place, labels.index(sample.label), sample.repeat] = np.mean(found)
     step.save_arrays("mmd", values=values, floors=floors)
     step.save_notes("labels", labels=labels)
     groups = {s.label: (s.method, s.group) for s in everything}
@@ -131,7 +134,10 @@ def discrepancy(step: Step) -> None:
             Row(
                 label="the target against itself",
                 group="floor",
-                cells={form: interval(floors[number, place]) for place, form in enumerate(FORMS)},
+                cells={
+                    form: interval(floors[number, place, : len(pairs[name])])
+                    for place, form in enumerate(FORMS)
+                },
             )
         )
         step.show(
@@ -180,6 +186,10 @@ def discrepancy(step: Step) -> None:
             ],
         ),
     )
+
+
+def _pairs(count: int) -> list[tuple[int, int]]:
+    return [(one, one + 1) for one in range(0, count - 1, 2)]
 
 
 def _note(config: Any, form: str) -> str:

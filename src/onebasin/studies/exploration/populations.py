@@ -31,6 +31,9 @@ from onebasin.symmetry import discover
 TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")
 """What starts at trained networks: each at networks of its own, all trained as one population."""
 
+CHAINS = ("sghmc", "hmc")
+"""Methods whose draws cost work one by one: a chain is no longer than what is read of it."""
+
 
 def bernoulli(outputs: jax.Array, targets: jax.Array) -> jax.Array:
     """Log likelihood of labels 0 and 1 by logits (example, 1)."""
@@ -132,17 +135,18 @@ def _train(config: Any, part: Any) -> dict[str, Any]:
 
 @study.stage(
     "The target: a population of independently trained networks",
-    reads=("net", "prior_variance", "train", "num_samples", "repeats"),
+    reads=("net", "prior_variance", "train", "num_samples", "num_target", "repeats"),
 )
 def target(step: Step) -> None:
     """Trains the target, and as many networks for the deep ensembles that are compared with it."""
     config = step.config
     here = world(config)
-    count = config.num_samples * config.repeats
+    count = config.target_size
+    compared = config.num_samples * config.repeats
     found = infer.ensemble(
         step.key,
         here.problem,
-        num_networks=2 * count,
+        num_networks=count + compared,
         progress=step.progress,
         engine=step.engine,
         run=step.work / "networks",
@@ -157,8 +161,8 @@ def target(step: Step) -> None:
         Table(
             name="target",
             title="The networks of the target",
-            text=f"{here.label}: {2 * count:,} independently trained networks, half of them the "
-            "target and half the deep ensembles.",
+            text=f"{here.label}: independently trained networks, {count:,} as the target and "
+            f"{compared:,} as the deep ensembles.",
             columns=[
                 Column(key="networks", label="networks", digits=0),
                 Column(key="weights", label="weights", digits=0),
@@ -209,8 +213,8 @@ def methods(step: Step) -> None:
         "mean_field": _train(config, config.variational),
         "swag": {**train, "num_samples": config.swag_snapshots},
         "laplace": {**each, "epochs": 0, "memory": config.memory},
-        "sghmc": {**each, **warm, "thin": config.chains.thin},
-        "hmc": {**each, **warm, "max_leapfrogs": config.chains.max_leapfrogs},
+        "sghmc": {**warm, "thin": config.chains.thin},
+        "hmc": {**warm, "max_leapfrogs": config.chains.max_leapfrogs},
     }
     arguments["target by hmc"] = dict(arguments["hmc"])
     names = [*config.methods, "target by hmc"]
@@ -225,24 +229,31 @@ def methods(step: Step) -> None:
         run=step.work / "starts",
         **train,
     )
-    for number, name in enumerate(begun):
-        own = networks[np.arange(number * starts, (number + 1) * starts)]
-        arguments[name]["init"] = Draws(own.params)
     rows = []
     for number, name in enumerate(names):
         method = "hmc" if name == "target by hmc" else name
-        for_run, for_draws = jax.random.split(jax.random.fold_in(for_methods, number))
-        run = infer.multi_mode(getattr(infer, method), starts)
-        found = run(
-            for_run,
-            problem,
-            progress=step.progress,
-            engine=step.engine,
-            run=step.work / name.replace(" ", "-"),
-            **arguments[name],
-        )
-        seconds = (found.info or {}).get("seconds")
-        draws = _drawn(found, for_draws, config.num_samples)
+        found, seconds = [], 0.0
+        for part, (places, count) in enumerate(_lengths(config, name)):
+            for_run, for_draws = jax.random.split(
+                jax.random.fold_in(jax.random.fold_in(for_methods, number), part)
+            )
+            own = dict(arguments[name])
+            if name in begun:
+                own["init"] = Draws(networks[begun.index(name) * starts + places].params)
+            if method in CHAINS:
+                own["num_samples"] = count
+            posterior = infer.multi_mode(getattr(infer, method), len(places))(
+                for_run,
+                problem,
+                progress=step.progress,
+                engine=step.engine,
+                run=step.work / f"{name.replace(' ', '-')}-{part}",
+                **own,
+            )
+            seconds += (posterior.info or {}).get("seconds") or 0.0
+            drawn = _drawn(posterior, for_draws, count)
+            found.append(Draws(drawn.params, places[np.asarray(drawn.mode)]))
+        draws = Draws.concatenate(found)
         if name == "target by hmc":
             chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]
             draws = draws[np.concatenate(chosen)]
@@ -261,8 +272,9 @@ def methods(step: Step) -> None:
             title="What was run",
             text=f"Every method from {starts} independent starts: {config.repeats} repeats of "
             f"{config.modes} modes. A sample of one mode has {config.num_samples} networks of "
-            f"one start, one of several modes as many from {config.modes} starts; {ENSEMBLE}s "
-            f"have {config.num_samples} networks trained apart.",
+            f"one start, one of several modes as many from {config.modes} starts, so that all "
+            f"chains but the first of a repeat are short; {ENSEMBLE}s have {config.num_samples} "
+            "networks trained apart.",
             columns=[
                 Column(key="networks", label="networks drawn", digits=0),
                 Column(key="starts", label="independent starts", digits=0),
@@ -271,6 +283,22 @@ def methods(step: Step) -> None:
             rows=rows,
         )
     )
+
+
+def _lengths(config: Any, name: str) -> list[tuple[np.ndarray, int]]:
+    """The starts of a method and how many draws are taken of each.
+
+    Of several modes only a share of each is read: chains of that length do, but for the first of
+    every repeat, which is its one mode.
+    """
+    starts = np.arange(config.repeats * config.modes, dtype=np.int32)
+    share = -(-config.num_samples // config.modes)
+    if name == "target by hmc":
+        return [(starts, share)]
+    if name not in CHAINS:
+        return [(starts, config.num_samples)]
+    first = starts % config.modes == 0
+    return [(starts[first], config.num_samples), (starts[~first], share)]
 
 
 def _drawn(found: Any, key: jax.Array, count: int) -> Draws:

@@ -110,7 +110,7 @@ def uncertainty(step: Step) -> None:
     keys = [column.key for column in COLUMNS]
     step.save_arrays(
         "metrics",
-        values=np.array([[[m[key] for key in keys] for m in rows] for rows in found.values()]),
+        means=np.array([[np.mean([m[k] for m in own]) for k in keys] for own in found.values()]),
     )
     step.save_notes("labels", labels=list(found), keys=keys)
     rows = [
@@ -259,7 +259,7 @@ def quality(step: Step) -> None:
     distance = step.load_arrays("discrepancy", "mmd")["values"].mean(axis=-1)
     notes = step.load_notes("uncertainty", "labels")
     order = [notes["labels"].index(label) for label in labels]
-    scores = step.load_arrays("uncertainty", "metrics")["values"].mean(axis=1)[order]
+    scores = step.load_arrays("uncertainty", "metrics")["means"][order]
     keys = notes["keys"]
     rows, panels = [], []
     rng = np.random.default_rng(config.seed)
