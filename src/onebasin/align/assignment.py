@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 Solver = Callable[[np.ndarray], np.ndarray]
+# Units below which starting threads takes longer than the assignment itself.
+WORTH_A_THREAD = 48
 
 
 def _lapx() -> Solver | None:
@@ -61,8 +63,8 @@ class Assignment:
         if gain.shape[-1] == 1:
             return np.zeros(gain.shape[:-1], np.int64)
         flat = gain.reshape(-1, *gain.shape[-2:])
-        if len(flat) == 1:
-            columns: Any = [self._solve(flat[0])]
+        if len(flat) == 1 or gain.shape[-1] < WORTH_A_THREAD:
+            columns: Any = [self._solve(one) for one in flat]
         else:
             with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
                 columns = list(pool.map(self._solve, flat))
