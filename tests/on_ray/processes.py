@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 
-def start(*arguments: Any) -> "subprocess.Popen[str]":
+def start(*arguments: Any, module: str = "driver") -> "subprocess.Popen[str]":
     """A driver in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "on_ray.driver", *map(str, arguments)],
+        [sys.executable, "-m", f"on_ray.{module}", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

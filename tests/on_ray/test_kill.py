@@ -1,17 +1,20 @@
 """Workers, nodes and drivers that are killed at any moment: nothing lost, nothing doubled."""
 
+import itertools
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from . import driver, processes
+from . import driver, processes, toy
 
 TIMES = 10 if os.environ.get("ONEBASIN_THOROUGH") else 2
+STUDIES = 10 if os.environ.get("ONEBASIN_THOROUGH") else 1
 COUNT = 25 * TIMES
 SECONDS = 0.15
 
@@ -21,6 +24,18 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("undisturbed")
     processes.ended(processes.start("local", "none", folder, COUNT, 0))
     return driver.checksums(folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
+    """The files of a study on one process, and the seconds from its first word to its last."""
+    folder = tmp_path_factory.mktemp("undisturbed-study")
+    running = processes.start("local", "none", folder, module="studying")
+    assert running.stdout is not None
+    assert running.stdout.readline()
+    began = time.monotonic()
+    processes.ended(running)
+    return toy.checksums(folder), time.monotonic() - began
 
 
 def check(folder: Path, expected: dict[str, str], receipts: list[int]) -> None:
@@ -95,3 +110,35 @@ def test_drivers(three_nodes: Any, tmp_path: Path, expected: dict[str, str]) -> 
     )
     assert len(receipts) <= COUNT - len(kept)
     check(tmp_path, expected, receipts)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_drivers_of_a_study(
+    engine: str, three_nodes: Any, tmp_path: Path, undisturbed: tuple[dict[str, str], float]
+) -> None:
+    """The same command goes on with it, as often as it takes."""
+    chance = random.Random(3)
+    expected, seconds = undisturbed
+    assert expected
+    address = three_nodes.address if engine == "ray" else "none"
+    folders = (tmp_path / str(number) for number in itertools.count())
+    folder = next(folders)
+    killed = 0
+    while killed < STUDIES:
+        running = processes.start(engine, address, folder, module="studying")
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        try:
+            running.wait(chance.uniform(0, seconds))
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGKILL)
+            running.communicate()
+            killed += running.returncode == -signal.SIGKILL
+        else:
+            # It had come so far that it ended: the next begins anew.
+            processes.ended(running)
+            assert toy.checksums(folder) == expected
+            folder = next(folders)
+    processes.ended(processes.start(engine, address, folder, module="studying"))
+    assert toy.checksums(folder) == expected
+    assert not (folder / "work").exists()

@@ -59,6 +59,8 @@ def test_the_same_study_everywhere(nodes: Any, tmp_path: Path) -> None:
         nodes.add_node(num_cpus=1)
     three = run(tmp_path / "three", name="ray", address=nodes.address)
     local = run(tmp_path / "local", name="local")
-    assert len(local) == 8
+    assert len(local) == 9
+    assert "tables/aligned-cost.csv" in local
+    assert (tmp_path / "local/times/aligned-seconds.csv").exists()
     assert one == local
     assert three == local
