@@ -16,5 +16,12 @@ def rounded() -> str:
     return float(jax.jit(lambda x: jnp.sum(x * x))(x)).hex()
 
 
+def keepalive() -> list[int]:
+    """After how many milliseconds Ray, in this process, asks whether a link is there; and waits."""
+    from ray._raylet import Config
+
+    return [Config.grpc_client_keepalive_time_ms(), Config.grpc_client_keepalive_timeout_ms()]
+
+
 def tiny(number: int) -> dict[str, int]:
     return {"number": number}

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 
-def start(*arguments: Any, module: str = "driver") -> "subprocess.Popen[str]":
+def start(*arguments: Any, module: str = "driver", **environment: str) -> "subprocess.Popen[str]":
     """A driver in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", f"on_ray.{module}", *map(str, arguments)],
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from onebasin.engine import Task, open_engine, run_tasks
 
@@ -40,7 +41,8 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 def test_it_listens_to_nobody_else_and_dies_with_its_driver(tmp_path: Path) -> None:
-    driver = processes.start("ray", "none", tmp_path, 400, 0.05)
+    other = {"RAY_grpc_client_keepalive_time_ms": "300000"}
+    driver = processes.start("ray", "none", tmp_path, 400, 0.05, **other)
     assert driver.stdout is not None
     assert driver.stdout.readline().startswith("open")
     assert driver.stdout.readline().strip().isdigit()
@@ -48,6 +50,10 @@ def test_it_listens_to_nobody_else_and_dies_with_its_driver(tmp_path: Path) -> N
     titles = " ".join(processes.title(pid) for pid in started)
     assert "gcs_server" in titles
     assert "raylet" in titles
+    for pid in started:
+        if "gcs_server" in processes.title(pid) or "raylet" in processes.title(pid):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert b"RAY_grpc_client_keepalive_time_ms=10000" in variables
     hosts = listening({driver.pid, *started})
     assert hosts
     assert set(hosts) <= LOOPBACK
@@ -73,6 +79,28 @@ def test_it_listens_to_nobody_else_and_dies_with_its_driver(tmp_path: Path) -> N
     while time.monotonic() < deadline and _alive(started):
         time.sleep(0.2)
     assert not _alive(started)
+
+
+LINKS = """
+import sys
+from on_ray import failing
+from onebasin.engine import Task, open_engine, run_tasks
+with open_engine("ray", address=sys.argv[1], directory=sys.argv[2]) as engine:
+    (there,) = run_tasks(engine, [Task("links", failing.keepalive)])
+    print([failing.keepalive(), there.value])
+"""
+
+
+def test_links_are_watched_where_a_cluster_is_joined(nodes: Any, tmp_path: Path) -> None:
+    """By the driver and its workers: as we would have it, or as the user says."""
+    plain = {name: value for name, value in os.environ.items() if "keepalive" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", LINKS, nodes.address, str(tmp_path)],
+        env={**plain, "RAY_grpc_client_keepalive_timeout_ms": "4000"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-1:] == [str([[10_000, 4000], [10_000, 4000]])], done.stderr
 
 
 def _alive(pids: set[int]) -> list[str]:
