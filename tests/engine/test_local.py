@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,57 @@ def test_a_disk_that_takes_nothing_ends_all_at_once(tmp_path: Path, number: int)
         assert str(tmp_path) in str(caught.value)
         assert "2 tasks are done" in str(caught.value)
     assert len(tries) == 1
+
+
+FORBIDDEN = """
+import os, sys
+from pathlib import Path
+from onebasin.engine import EngineError, Task, TaskError, open_engine, run_tasks
+
+shared = Path(sys.argv[1])
+tries = []
+
+def write(number):
+    tries.append(number)
+    if number == 2:
+        shared.chmod(0o555)
+    (shared / str(number)).write_text("done")
+
+def read():
+    raise PermissionError(13, "Permission denied", "/elsewhere")
+
+if os.geteuid() == 0:
+    os.chown(shared, 65534, 65534)
+    os.setuid(65534)
+tasks = [Task(f"write/{i}", write, (i,)) for i in range(9)]
+with open_engine("local", directory=shared) as engine:
+    for some in ([Task("read", read)], tasks):
+        try:
+            list(run_tasks(engine, some))
+        except EngineError as error:
+            print(type(error).__name__, error)
+print(tries)
+try:
+    open_engine("local", directory=shared)
+except EngineError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_may_no_longer_be_written_ends_all_at_once() -> None:
+    """In a process that is not the superuser's, whom nothing is forbidden."""
+    with tempfile.TemporaryDirectory() as shared:
+        done = subprocess.run(
+            [sys.executable, "-c", FORBIDDEN, shared], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    reading, writing, tries, opening = done.stdout.splitlines()
+    assert reading.startswith("TaskError 1 task failed: 'read' after 3 tries")
+    said = f"the shared directory {shared} cannot be written (Permission denied)"
+    assert writing.startswith(f"EngineError {said}")
+    assert "2 tasks are done" in writing
+    assert tries == "[0, 1, 2]"
+    assert opening.startswith(said)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Tasks where workers can import them."""
 
+import time
+
 
 def fail_or_not(number: int) -> int:
     if number == 2:
@@ -23,5 +25,6 @@ def keepalive() -> list[int]:
     return [Config.grpc_client_keepalive_time_ms(), Config.grpc_client_keepalive_timeout_ms()]
 
 
-def tiny(number: int) -> dict[str, int]:
+def tiny(number: int, seconds: float = 0) -> dict[str, int]:
+    time.sleep(seconds)
     return {"number": number}

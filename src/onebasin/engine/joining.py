@@ -12,6 +12,7 @@ from onebasin.engine import cluster, nodes
 from onebasin.engine.directory import check_directory
 from onebasin.engine.errors import EngineError
 from onebasin.engine.ray import RayEngine, Settings
+from onebasin.engine.refusals import forget
 
 
 def open_ray(
@@ -64,6 +65,7 @@ def open_ray(
         slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         if options.get("num_gpus"):
             slots = max(1, int(ray.cluster_resources()["GPU"] / options["num_gpus"]))
+        forget(place)
         settings = Settings(str(place), slots, networks_per_task, retries, options, waiting)
         return RayEngine(settings, shut)
     except BaseException:
