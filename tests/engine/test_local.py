@@ -21,6 +21,7 @@ from onebasin.engine import (
     run_tasks,
 )
 from onebasin.engine.cluster import check_answer
+from onebasin.engine.joining import task_options
 from onebasin.engine.nodes import gpu_share
 from onebasin.engine.progress import Bar
 
@@ -211,6 +212,30 @@ def test_tasks_share_a_gpu_by_their_memory() -> None:
     assert gpu_share(16, 30) == 1.0
     with pytest.raises(EngineError, match="31 bytes, and the smallest GPU has 30"):
         gpu_share(31, 30)
+
+
+def test_what_a_task_asks_of_its_node() -> None:
+    plain, waiting = task_options({"CPU": 4}, None, None, 100)
+    assert plain == waiting == {"num_cpus": 1, "max_retries": 0}
+    limited, waiting = task_options({"CPU": 4}, 60, None, 100)
+    assert limited == {**plain, "memory": 60}
+    assert waiting == plain
+    with pytest.raises(EngineError, match="101 bytes, and no node has more than 100"):
+        task_options({"CPU": 4}, 101, None, 100)
+
+
+@pytest.mark.parametrize(("memory", "together"), [(None, 1), (51, 1), (50, 2), (33, 3), (7, 14)])
+def test_what_a_task_asks_of_a_gpu(memory: int | None, together: int) -> None:
+    """As many whole tasks as fit, beside two that wait; and no more memory than there is."""
+    tasks, waiting = task_options({"CPU": 64, "GPU": 2}, memory, 100, 0)
+    free = 1 - 2 * waiting["num_gpus"]
+    assert int(free / tasks["num_gpus"] + 1e-9) == together
+    fractions = [
+        float(kind["runtime_env"]["env_vars"]["XLA_PYTHON_CLIENT_MEM_FRACTION"])
+        for kind in (tasks, waiting)
+    ]
+    assert together * fractions[0] + 2 * fractions[1] <= 1
+    assert "memory" not in tasks
 
 
 def test_the_bar_counts_what_is_done_running_and_failed() -> None:

@@ -1,5 +1,6 @@
 """Tasks where workers can import them."""
 
+import os
 import time
 
 
@@ -16,6 +17,14 @@ def rounded() -> str:
 
     x = jax.random.normal(jax.random.key(1), (16, 200_000))
     return float(jax.jit(lambda x: jnp.sum(x * x))(x)).hex()
+
+
+def side_by_side(number: int) -> list[float | str]:
+    """From when to when it ran, where, with which share of a GPU's memory and how many threads."""
+    began = time.time()
+    time.sleep(0.5)
+    names = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "OMP_NUM_THREADS")
+    return [began, time.time(), os.getpid(), *(os.environ.get(name, "") for name in names)]
 
 
 def keepalive() -> list[int]:

@@ -1,6 +1,5 @@
 """What cannot work is refused with one sentence, and soon."""
 
-import contextlib
 import os
 import shutil
 import site
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ import pytest
 
 from onebasin.engine import Engine, EngineError, Receipt, Task, TaskError, open_engine, run_tasks
 
-from . import failing
-
-HERE = Path(__file__).parent
+from . import failing, processes
 
 
 def refused(seconds: float = 10.0, **arguments: Any) -> str:
@@ -45,30 +41,6 @@ def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
     assert "ray job submit" in refused(address="ray://127.0.0.1:1", directory=tmp_path)
 
 
-@contextlib.contextmanager
-def node(python: str, nodes: Any, name: str, **environment: str) -> Iterator[None]:
-    process = subprocess.Popen(
-        [python, str(HERE / "node.py"), nodes.address, name],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "up\n"
-        deadline = time.monotonic() + 60
-        while not any(
-            n["NodeName"] == name and n["Alive"] for n in nodes.global_state.node_table()
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        process.stdout.close()
-
-
 def goes_on_without_it(engine: Engine, said: str) -> None:
     """A node that came after the engine was opened is refused by name, once, at its first task."""
     tasks = (Task(f"tiny/{i}", failing.tiny, (i, 0.05)) for i in range(60))
@@ -87,7 +59,7 @@ def test_a_node_with_another_version(nodes: Any, tmp_path: Path) -> None:
     path = os.pathsep.join([str(fake.parent), os.environ["PYTHONPATH"]])
     said = f"({socket.gethostname()}) has onebasin 9.9.9, and the driver has"
     engine = open_engine("ray", address=nodes.address, directory=tmp_path / "shared")
-    with engine, node(sys.executable, nodes, "other", PYTHONPATH=path):
+    with engine, processes.node(sys.executable, nodes, "other", PYTHONPATH=path):
         goes_on_without_it(engine, said)
         engine.close()
         assert said in refused(60, address=nodes.address, directory=tmp_path / "shared")
@@ -102,7 +74,7 @@ def test_a_node_without_the_package(nodes: Any, tmp_path: Path) -> None:
             (packages / entry.name).symlink_to(entry)
     python = tmp_path / "bare" / "bin" / "python"
     engine = open_engine("ray", address=nodes.address, directory=tmp_path / "shared")
-    with engine, node(str(python), nodes, "bare", PYTHONPATH=""):
+    with engine, processes.node(str(python), nodes, "bare", PYTHONPATH=""):
         goes_on_without_it(engine, "has no onebasin, and the driver has")
         engine.close()
         message = refused(60, address=nodes.address, directory=tmp_path / "shared")

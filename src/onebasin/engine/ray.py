@@ -260,7 +260,8 @@ class RayEngine:
         self._settings = settings
         self._shut = shut
         call = make_call(nodes.PACKAGE, nodes.own_version(), settings.directory)
-        self._remote = self._ray.remote(call)
+        # Ray would end a process with a GPU after each task, and with it what it has compiled.
+        self._remote = self._ray.remote(max_calls=0)(call)
         self._told: set[str] = set()
 
     @property
