@@ -1,5 +1,6 @@
 """A Ray of several nodes on this machine, started once for all tests."""
 
+import atexit
 import importlib.util
 import os
 import secrets
@@ -24,7 +25,9 @@ else:
     os.environ.update({**settings.KEEPALIVE, **settings.QUIET, **settings.LOOPBACK})
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     # What one worker has compiled, no other compiles again.
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "ob-compiled")
+    compiled = tempfile.mkdtemp(prefix="ob-compiled-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *([before] if before else [])])
@@ -38,6 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
         "ignore:os.fork:RuntimeWarning",
     ):
         config.addinivalue_line("filterwarnings", warning)
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose name leaves room for those of Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="ob-", ignore_cleanup_errors=True) as place:
+        yield Path(place)
 
 
 @pytest.fixture(scope="session")
