@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,23 @@ def nodes() -> Iterator[Any]:
     yield found
     found.shutdown()
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
+    """The files of a study in one process, and the seconds from its first word to its last."""
+    from . import processes, toy
+
+    folder = tmp_path_factory.mktemp("undisturbed-study")
+    running = processes.start("local", "none", folder, module="studying")
+    assert running.stdout is not None
+    assert running.stdout.readline()
+    began = time.monotonic()
+    processes.ended(running)
+    assert list(folder.glob("times/*.csv"))
+    found = toy.checksums(folder)
+    assert any(name.startswith("tables/") for name in found)
+    return found, time.monotonic() - began
 
 
 @pytest.fixture(scope="session")

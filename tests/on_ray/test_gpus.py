@@ -20,7 +20,7 @@ def test_as_many_tasks_share_a_gpu_as_its_memory_takes(nodes: Any, tmp_path: Pat
     path = os.pathsep.join([str(tool.parent), os.environ["PATH"]])
     where = {"address": nodes.address, "directory": tmp_path / "shared"}
     with (
-        processes.node(sys.executable, nodes, "gpu", cpus=5, gpus=1, PATH=path),
+        processes.node(sys.executable, nodes, "gpu", cpus=4, gpus=1, PATH=path),
         open_engine("ray", memory=300 * MEBIBYTE, **where) as engine,
     ):
         assert engine.slots == 3

@@ -32,18 +32,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return driver.checksums(folder)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
-    """The files of a study on one process, and the seconds from its first word to its last."""
-    folder = tmp_path_factory.mktemp("undisturbed-study")
-    running = processes.start("local", "none", folder, module="studying")
-    assert running.stdout is not None
-    assert running.stdout.readline()
-    began = time.monotonic()
-    processes.ended(running)
-    return toy.checksums(folder), time.monotonic() - began
-
-
 def check(folder: Path, expected: dict[str, str], receipts: list[int]) -> None:
     assert driver.checksums(folder) == expected
     assert len(expected) == COUNT
@@ -163,7 +151,6 @@ def test_drivers_of_a_study(
     """The same command goes on with it, as often as it takes."""
     chance = random.Random(3)
     expected, seconds = undisturbed
-    assert expected
     address = three_nodes.address if engine == "ray" else "none"
     folders = (tmp_path / str(number) for number in itertools.count())
     folder = next(folders)

@@ -84,28 +84,6 @@ def test_it_listens_to_nobody_else_and_dies_with_its_driver(
     assert not _alive(started)
 
 
-LINKS = """
-import sys
-from on_ray import failing
-from onebasin.engine import Task, open_engine, run_tasks
-with open_engine("ray", address=sys.argv[1], directory=sys.argv[2]) as engine:
-    (there,) = run_tasks(engine, [Task("links", failing.keepalive)])
-    print([failing.keepalive(), there.value])
-"""
-
-
-def test_links_are_watched_where_a_cluster_is_joined(nodes: Any, tmp_path: Path) -> None:
-    """By the driver and its workers: as we would have it, or as the user says."""
-    plain = {name: value for name, value in os.environ.items() if "keepalive" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", LINKS, nodes.address, str(tmp_path)],
-        env={**plain, "RAY_grpc_client_keepalive_timeout_ms": "4000"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines()[-1:] == [str([[10_000, 4000], [10_000, 4000]])], done.stderr
-
-
 def _alive(pids: set[int]) -> list[str]:
     titles = [processes.title(pid) for pid in pids]
     return [title for title in titles if title and not title.endswith("Agent")]
