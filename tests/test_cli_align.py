@@ -212,6 +212,21 @@ def test_a_population_is_aligned_to_a_network(b: Any) -> None:
     assert all(close(draw, b) for draw in draws)
 
 
+def test_a_population_is_aligned_in_tasks(b: Any) -> None:
+    folder = Path("in-tasks")
+    folder.mkdir()
+    command = f"align draws.safetensors b.safetensors --model user:factory --out {folder}/c --json"
+    plain = parts(invoke(*command.split()))
+    expected = load_params(folder / "c", b)
+    found = parts(invoke(*command.split(), "--engine", "local"))
+    assert found["moved_in_round"] == plain["moved_in_round"]
+    draws = load_params(folder / "c", b)
+    assert all(close(*pair) for pair in zip(draws, expected, strict=True))
+    assert invoke(*f"{ALIGN} --engine local".split()).exit_code == 2
+    assert [path.name for path in folder.iterdir()] == ["c"]
+    assert not list(Path().glob(".*.tasks"))
+
+
 def test_a_population_is_aligned_to_its_mean(b: Any) -> None:
     command = "align draws.safetensors --model user:factory --out c.safetensors --json"
     found = parts(invoke(*command.split()))
@@ -303,6 +318,9 @@ MISTAKES = [
     (f"{ALIGN} --cost weigths", "did you mean 'weights'?"),
     (f"{ALIGN} --cost wasserstein", "compares distributions, and files hold networks"),
     (f"{ALIGN} --scaling unit_norm", "did you mean 'unit-norm'?"),
+    (f"{ALIGN} --engine local", "Got --engine local, and a.safetensors holds one network"),
+    (f"{ALIGN} --address auto", "Got --address auto, expected it with --engine ray"),
+    (f"{ALIGN} --engine slurm", "Got the engine 'slurm', expected one of local, ray"),
     (f"{ALIGN.replace('a.s', 'draws.s')} --restarts 3", "Got --restarts 3, and draws.safetensors"),
     (f"{ALIGN.replace('factory', 'shapes')} --cost activations", "pass --data MODULE:LOADER"),
     (f"{ALIGN} --cost activations --data user", "expected MODULE:LOADER"),

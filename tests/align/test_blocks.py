@@ -85,6 +85,20 @@ def test_gaussians_in_blocks(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.history, plain.history, rtol=1e-4)
 
 
+def test_a_compact_posterior_hands_the_engine_on(tmp_path: Path) -> None:
+    symmetry, draws = population(SHALLOW, 8)
+    mixture = ob.Mixture([ob.Gaussian(params, 0.1) for params in draws])
+    with open_engine("local", directory=tmp_path, networks_per_task=4) as engine:
+        found = ob.compact(symmetry, draws, engine=engine).posterior
+        plain = ob.compact(symmetry, draws).posterior
+        for a, b in zip(*(jax.tree.leaves(q.mean) for q in (found, plain)), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+        kept = len(files(tmp_path))
+        assert kept
+        ob.compact(symmetry, mixture, engine=engine)
+        assert len(files(tmp_path)) > kept
+
+
 def test_diagnostics_hand_the_engine_on(tmp_path: Path) -> None:
     symmetry, draws = population(SHALLOW, 8)
     draws = ob.Draws(draws.params, mode=jnp.arange(8) // 4)

@@ -1,11 +1,14 @@
 """From scrambled draws back to the Gaussian they came from; and what HMC on digits becomes."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.engine import open_engine
 
 INPUTS = jax.random.normal(jax.random.key(9), (30, 3))
 
@@ -91,22 +94,25 @@ def test_a_mixture_over_what_symmetry_does_not_explain() -> None:
     assert len(found.posterior.components) == 2
 
 
-def test_distilling_finds_a_gaussian_that_predicts_alike() -> None:
+def test_distilling_finds_a_gaussian_that_predicts_alike(tmp_path: Path) -> None:
     net, symmetry, truth = known("relu")
     draws = truth.sample(jax.random.key(6), 40)
     x = jax.random.normal(jax.random.key(1), (100, 3))
-    found = ob.compact(
-        symmetry,
-        scrambled(symmetry, draws, ("permutation",)),
-        apply_fn=net.apply,
-        inputs=x,
-        cost="weights",
-        covariance="diagonal",
-        temperature=1.0,
-        refine="distil",
-        steps=100,
-        num_starts=1,
-    )
+    with open_engine("local", directory=tmp_path) as engine:
+        found = ob.compact(
+            symmetry,
+            scrambled(symmetry, draws, ("permutation",)),
+            apply_fn=net.apply,
+            inputs=x,
+            cost="weights",
+            covariance="diagonal",
+            temperature=1.0,
+            refine="distil",
+            steps=100,
+            num_starts=1,
+            engine=engine,
+        )
+    assert list(tmp_path.glob("align/*.safetensors"))
     assert found.flavour == "distilled"
     assert found.moments is not found.posterior
     assert found.rows[-1].step.startswith("distilled")

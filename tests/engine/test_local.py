@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from onebasin.engine import (
     run_tasks,
 )
 from onebasin.engine.cluster import check_answer
+from onebasin.engine.joining import task_options
 from onebasin.engine.nodes import gpu_share
 from onebasin.engine.progress import Bar
 
@@ -125,6 +127,57 @@ def test_a_disk_that_takes_nothing_ends_all_at_once(tmp_path: Path, number: int)
     assert len(tries) == 1
 
 
+FORBIDDEN = """
+import os, sys
+from pathlib import Path
+from onebasin.engine import EngineError, Task, TaskError, open_engine, run_tasks
+
+shared = Path(sys.argv[1])
+tries = []
+
+def write(number):
+    tries.append(number)
+    if number == 2:
+        shared.chmod(0o555)
+    (shared / str(number)).write_text("done")
+
+def read():
+    raise PermissionError(13, "Permission denied", "/elsewhere")
+
+if os.geteuid() == 0:
+    os.chown(shared, 65534, 65534)
+    os.setuid(65534)
+tasks = [Task(f"write/{i}", write, (i,)) for i in range(9)]
+with open_engine("local", directory=shared) as engine:
+    for some in ([Task("read", read)], tasks):
+        try:
+            list(run_tasks(engine, some))
+        except EngineError as error:
+            print(type(error).__name__, error)
+print(tries)
+try:
+    open_engine("local", directory=shared)
+except EngineError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_may_no_longer_be_written_ends_all_at_once() -> None:
+    """In a process that is not the superuser's, whom nothing is forbidden."""
+    with tempfile.TemporaryDirectory() as shared:
+        done = subprocess.run(
+            [sys.executable, "-c", FORBIDDEN, shared], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    reading, writing, tries, opening = done.stdout.splitlines()
+    assert reading.startswith("TaskError 1 task failed: 'read' after 3 tries")
+    said = f"the shared directory {shared} cannot be written (Permission denied)"
+    assert writing.startswith(f"EngineError {said}")
+    assert "2 tasks are done" in writing
+    assert tries == "[0, 1, 2]"
+    assert opening.startswith(said)
+
+
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EngineError, match=r"shared directory .*file/inside cannot be written"):
@@ -159,6 +212,30 @@ def test_tasks_share_a_gpu_by_their_memory() -> None:
     assert gpu_share(16, 30) == 1.0
     with pytest.raises(EngineError, match="31 bytes, and the smallest GPU has 30"):
         gpu_share(31, 30)
+
+
+def test_what_a_task_asks_of_its_node() -> None:
+    plain, waiting = task_options({"CPU": 4}, None, None, 100)
+    assert plain == waiting == {"num_cpus": 1, "max_retries": 0}
+    limited, waiting = task_options({"CPU": 4}, 60, None, 100)
+    assert limited == {**plain, "memory": 60}
+    assert waiting == plain
+    with pytest.raises(EngineError, match="101 bytes, and no node has more than 100"):
+        task_options({"CPU": 4}, 101, None, 100)
+
+
+@pytest.mark.parametrize(("memory", "together"), [(None, 1), (51, 1), (50, 2), (33, 3), (7, 14)])
+def test_what_a_task_asks_of_a_gpu(memory: int | None, together: int) -> None:
+    """As many whole tasks as fit, beside two that wait; and no more memory than there is."""
+    tasks, waiting = task_options({"CPU": 64, "GPU": 2}, memory, 100, 0)
+    free = 1 - 2 * waiting["num_gpus"]
+    assert int(free / tasks["num_gpus"] + 1e-9) == together
+    fractions = [
+        float(kind["runtime_env"]["env_vars"]["XLA_PYTHON_CLIENT_MEM_FRACTION"])
+        for kind in (tasks, waiting)
+    ]
+    assert together * fractions[0] + 2 * fractions[1] <= 1
+    assert "memory" not in tasks
 
 
 def test_the_bar_counts_what_is_done_running_and_failed() -> None:

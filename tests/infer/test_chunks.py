@@ -1,6 +1,13 @@
 """Populations on an engine: chunks as tasks, files as the only truth."""
 
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -136,30 +143,60 @@ def test_a_worker_that_was_given_up_is_in_nobodys_way(tmp_path: Path) -> None:
         assert files(tmp_path / "b") == expected
 
 
-def test_a_chunk_goes_on_from_its_last_save(tmp_path: Path, monkeypatch) -> None:
-    from onebasin.store import Run
+class Stopped(BaseException):
+    """What a signal makes of a run, wherever it is."""
 
-    class Killed(BaseException):
-        pass
 
-    kept = []
-    commit = Run._commit
+@contextlib.contextmanager
+def stopped_after(folder: Path, steps: int) -> Iterator[None]:
+    """Stops what runs in the block when so many steps are saved in the folder's only run."""
 
-    def dies(self, manifest):
-        commit(self, manifest)
-        kept.append(self.notes["training done"])
-        if len(kept) == 2:
-            raise Killed
+    def stop(number: int, frame: Any) -> None:
+        raise Stopped
 
+    def watch() -> None:
+        while not ended.wait(0.001):
+            if saved(folder).get("training done", 0) >= steps:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                return
+
+    ended = threading.Event()
+    before = signal.signal(signal.SIGUSR1, stop)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        with pytest.raises(Stopped):
+            yield
+    finally:
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    """When the folder's only run was begun, and what it has noted."""
+    for path in folder.glob("*/manifest.json"):
+        content = json.loads(path.read_text())
+        return {"created": content["created"], **content["notes"]}
+    return {}
+
+
+def test_a_chunk_goes_on_from_its_last_save(tmp_path: Path) -> None:
+    work = tmp_path / "infer" / "work"
+    more = {"chunk": 1, "epochs": 200}
     with open_engine("local", directory=tmp_path, networks_per_task=4) as engine:
-        with monkeypatch.context() as patch:
-            patch.setattr(Run, "_commit", dies)
-            with pytest.raises(Killed):
-                run("ensemble", engine, chunk=1)
-        found = run("ensemble", engine, chunk=1)
-    assert kept == [1, 2]
-    assert same(found, run("ensemble", None))
-    assert not list((tmp_path / "infer" / "work").iterdir())
+        with stopped_after(work, 2):
+            run("ensemble", engine, **more)
+        first = saved(work)
+        assert 2 <= first["training done"] < 200
+        with stopped_after(work, first["training done"] + 1):
+            run("ensemble", engine, **more)
+        second = saved(work)
+        assert second["created"] == first["created"]
+        assert first["training done"] < second["training done"] < 200
+        found = run("ensemble", engine, epochs=200)
+    assert same(found, run("ensemble", None, epochs=200))
+    assert not list(work.iterdir())
 
 
 def test_a_method_of_ones_own_runs_once_for_each_mode(tmp_path: Path) -> None:

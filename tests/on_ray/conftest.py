@@ -1,10 +1,12 @@
 """A Ray of several nodes on this machine, started once for all tests."""
 
+import atexit
 import importlib.util
 import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,9 @@ else:
     os.environ.update({**settings.KEEPALIVE, **settings.QUIET, **settings.LOOPBACK})
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     # What one worker has compiled, no other compiles again.
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "ob-compiled")
+    compiled = tempfile.mkdtemp(prefix="ob-compiled-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *([before] if before else [])])
@@ -40,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", warning)
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose name leaves room for those of Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="ob-", ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Any]:
     """A cluster with one node of one core; tests may add others."""
@@ -51,6 +62,23 @@ def nodes() -> Iterator[Any]:
     yield found
     found.shutdown()
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
+    """The files of a study in one process, and the seconds from its first word to its last."""
+    from . import processes, toy
+
+    folder = tmp_path_factory.mktemp("undisturbed-study")
+    running = processes.start("local", "none", folder, module="studying")
+    assert running.stdout is not None
+    assert running.stdout.readline()
+    began = time.monotonic()
+    processes.ended(running)
+    assert list(folder.glob("times/*.csv"))
+    found = toy.checksums(folder)
+    assert any(name.startswith("tables/") for name in found)
+    return found, time.monotonic() - began
 
 
 @pytest.fixture(scope="session")

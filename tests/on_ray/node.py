@@ -1,4 +1,4 @@
-"""A node that tests start with another Python: python node.py ADDRESS NAME."""
+"""A node that tests start with another Python: python node.py ADDRESS NAME CPUS GPUS."""
 
 import signal
 import sys
@@ -11,7 +11,8 @@ def main() -> None:
     parameters = RayParams(
         gcs_address=sys.argv[1],
         redis_address=sys.argv[1],
-        num_cpus=1,
+        num_cpus=int(sys.argv[3]),
+        num_gpus=int(sys.argv[4]),
         object_store_memory=2**27,
         include_log_monitor=False,
         min_worker_port=0,

@@ -1,17 +1,21 @@
 """Drivers and the processes of nodes, to be looked at and killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
-def start(*arguments: Any) -> "subprocess.Popen[str]":
+def start(*arguments: Any, module: str = "driver", **environment: str) -> "subprocess.Popen[str]":
     """A driver in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "on_ray.driver", *map(str, arguments)],
+        [sys.executable, "-m", f"on_ray.{module}", *map(str, arguments)],
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,6 +70,33 @@ def workers(*nodes: Any) -> list[int]:
     """The processes that run tasks."""
     found = below(*(raylet(node) for node in nodes))
     return [pid for pid in sorted(found) if title(pid).startswith(("ray::call", "ray::IDLE"))]
+
+
+@contextlib.contextmanager
+def node(
+    python: str, nodes: Any, name: str, cpus: int = 1, gpus: int = 0, **environment: str
+) -> Iterator[None]:
+    """A node of its own kind, in processes of its own."""
+    process = subprocess.Popen(
+        [python, str(Path(__file__).parent / "node.py"), nodes.address, name, str(cpus), str(gpus)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "up\n"
+        deadline = time.monotonic() + 60
+        while not any(
+            n["NodeName"] == name and n["Alive"] for n in nodes.global_state.node_table()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+        process.stdout.close()
 
 
 def kill(pid: int) -> None:

@@ -1,6 +1,5 @@
 """What cannot work is refused with one sentence, and soon."""
 
-import contextlib
 import os
 import shutil
 import site
@@ -9,15 +8,14 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onebasin.engine import EngineError, Receipt, Task, TaskError, open_engine, run_tasks
+from onebasin.engine import Engine, EngineError, Receipt, Task, TaskError, open_engine, run_tasks
 
-HERE = Path(__file__).parent
+from . import failing, processes
 
 
 def refused(seconds: float = 10.0, **arguments: Any) -> str:
@@ -43,28 +41,15 @@ def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
     assert "ray job submit" in refused(address="ray://127.0.0.1:1", directory=tmp_path)
 
 
-@contextlib.contextmanager
-def node(python: str, nodes: Any, name: str, **environment: str) -> Iterator[None]:
-    process = subprocess.Popen(
-        [python, str(HERE / "node.py"), nodes.address, name],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "up\n"
-        deadline = time.monotonic() + 60
-        while not any(
-            n["NodeName"] == name and n["Alive"] for n in nodes.global_state.node_table()
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        process.stdout.close()
+def goes_on_without_it(engine: Engine, said: str) -> None:
+    """A node that came after the engine was opened is refused by name, once, at its first task."""
+    tasks = (Task(f"tiny/{i}", failing.tiny, (i, 0.05)) for i in range(60))
+    with pytest.warns(RuntimeWarning) as caught:
+        found = [receipt.value["number"] for receipt in run_tasks(engine, tasks)]
+    assert sorted(found) == list(range(60))
+    (warning,) = caught
+    assert said in str(warning.message)
+    assert "the others go on without it" in str(warning.message)
 
 
 def test_a_node_with_another_version(nodes: Any, tmp_path: Path) -> None:
@@ -72,9 +57,12 @@ def test_a_node_with_another_version(nodes: Any, tmp_path: Path) -> None:
     fake.mkdir(parents=True)
     (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: onebasin\nVersion: 9.9.9\n")
     path = os.pathsep.join([str(fake.parent), os.environ["PYTHONPATH"]])
-    with node(sys.executable, nodes, "other", PYTHONPATH=path):
-        message = refused(60, address=nodes.address, directory=tmp_path / "shared")
-    assert f"({socket.gethostname()}) has onebasin 9.9.9, and the driver has" in message
+    said = f"({socket.gethostname()}) has onebasin 9.9.9, and the driver has"
+    engine = open_engine("ray", address=nodes.address, directory=tmp_path / "shared")
+    with engine, processes.node(sys.executable, nodes, "other", PYTHONPATH=path):
+        goes_on_without_it(engine, said)
+        engine.close()
+        assert said in refused(60, address=nodes.address, directory=tmp_path / "shared")
 
 
 def test_a_node_without_the_package(nodes: Any, tmp_path: Path) -> None:
@@ -85,16 +73,17 @@ def test_a_node_without_the_package(nodes: Any, tmp_path: Path) -> None:
         if "onebasin" not in entry.name:
             (packages / entry.name).symlink_to(entry)
     python = tmp_path / "bare" / "bin" / "python"
-    with node(str(python), nodes, "bare", PYTHONPATH=""):
+    engine = open_engine("ray", address=nodes.address, directory=tmp_path / "shared")
+    with engine, processes.node(str(python), nodes, "bare", PYTHONPATH=""):
+        goes_on_without_it(engine, "has no onebasin, and the driver has")
+        engine.close()
         message = refused(60, address=nodes.address, directory=tmp_path / "shared")
     assert "has no onebasin, and the driver has" in message
     assert "install onebasin==" in message
 
 
 def test_a_failed_task_is_reported_with_its_log(nodes: Any, tmp_path: Path) -> None:
-    from .failing import fail_or_not
-
-    tasks = [Task(f"task/{i}", fail_or_not, (i,)) for i in range(4)]
+    tasks = [Task(f"task/{i}", failing.fail_or_not, (i,)) for i in range(4)]
     done: list[Receipt] = []
     with (
         open_engine("ray", address=nodes.address, directory=tmp_path) as engine,
@@ -108,27 +97,50 @@ def test_a_failed_task_is_reported_with_its_log(nodes: Any, tmp_path: Path) -> N
     assert "in fail_or_not" in Path(str(failure.log)).read_text()
 
 
-FULL = """
-import sys
+UNWRITABLE = """
+import subprocess
 from on_ray import driver
-from onebasin.engine import EngineError
-sys.argv = ["driver", "ray", "none", "/mnt/shared", "200", "0"]
+from onebasin.engine import EngineError, Task, open_engine, run_tasks
+
+def remount(how):
+    # Not while a file is being written.
+    while subprocess.run(["mount", "-o", f"remount,{how}", "/mnt"], stderr=-3).returncode:
+        pass
+
+def run(engine, *, stop=None):
+    try:
+        for number, _ in enumerate(run_tasks(engine, tasks)):
+            if number == stop:
+                remount("ro")
+    except EngineError as error:
+        print("error:", error)
+
+folder = "/mnt/shared"
+with open_engine("ray", directory=folder) as engine:
+    tasks = [Task(f"toy/{i}", driver.work, (folder, i, 0.1)) for i in range(400)]
+    run(engine, stop=2)
+    remount("rw")
+    run(engine)
+remount("ro")
 try:
-    driver.main()
+    open_engine("ray", directory=folder)
 except EngineError as error:
     print("error:", error)
 """
 
 
-def test_a_shared_directory_that_is_full(tmp_path: Path) -> None:
+def test_a_shared_directory_that_is_read_only_or_full(tmp_path: Path) -> None:
     """On a file system of one megabyte, in a name space of its own."""
     mounted = "mount -t tmpfs -o size=1m tmpfs /mnt && exec"
     inside = ["unshare", "-rm", "sh", "-c", f'{mounted} "$@"', "sh"]
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
         pytest.skip("needs the right to make a file system in a name space")
     done = subprocess.run(
-        [*inside, sys.executable, "-c", FULL], capture_output=True, text=True, timeout=120
+        [*inside, sys.executable, "-c", UNWRITABLE], capture_output=True, text=True, timeout=120
     )
-    error = done.stdout.splitlines()[-1]
-    assert error.startswith("error: the shared directory /mnt/shared cannot be written (No space")
-    assert "give the same command again" in error
+    said = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(said) == 3, done.stderr
+    why = ("Read-only file system", "No space left on device", "Read-only file system")
+    for line, reason in zip(said, why, strict=True):
+        assert f"the shared directory /mnt/shared cannot be written ({reason})" in line
+    assert all("give the same command again" in line for line in said[:2])

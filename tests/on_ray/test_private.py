@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from onebasin.engine import Task, open_engine, run_tasks
 
@@ -39,8 +40,12 @@ def listening(pids: set[int]) -> dict[str, list[str]]:
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
-def test_it_listens_to_nobody_else_and_dies_with_its_driver(tmp_path: Path) -> None:
-    driver = processes.start("ray", "none", tmp_path, 400, 0.05)
+def test_it_listens_to_nobody_else_and_dies_with_its_driver(
+    tmp_path: Path, short_path: Path
+) -> None:
+    # Who is killed leaves the folder of its logs behind.
+    other = {"RAY_grpc_client_keepalive_time_ms": "300000", "TMPDIR": str(short_path)}
+    driver = processes.start("ray", "none", tmp_path, 400, 0.05, **other)
     assert driver.stdout is not None
     assert driver.stdout.readline().startswith("open")
     assert driver.stdout.readline().strip().isdigit()
@@ -48,6 +53,10 @@ def test_it_listens_to_nobody_else_and_dies_with_its_driver(tmp_path: Path) -> N
     titles = " ".join(processes.title(pid) for pid in started)
     assert "gcs_server" in titles
     assert "raylet" in titles
+    for pid in started:
+        if "gcs_server" in processes.title(pid) or "raylet" in processes.title(pid):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert b"RAY_grpc_client_keepalive_time_ms=10000" in variables
     hosts = listening({driver.pid, *started})
     assert hosts
     assert set(hosts) <= LOOPBACK
@@ -89,10 +98,12 @@ def tasks(count: int):
     return (Task(f"tiny/{i}", failing.tiny, (i,)) for i in range(count))
 
 
-def test_tiny_tasks_keep_up_with_ray_and_receipts_leave_nothing_behind(nodes) -> None:
+def test_tiny_tasks_keep_up_with_ray_and_receipts_leave_nothing_behind(
+    nodes: Any, tmp_path: Path
+) -> None:
     import ray
 
-    with open_engine("ray", address=nodes.address, directory="/tmp/ob-rate") as engine:
+    with open_engine("ray", address=nodes.address, directory=tmp_path) as engine:
         plain = ray.remote(failing.tiny)
         rates = {"ours": 0.0, "ray": 0.0}
         sum(1 for _ in run_tasks(engine, tasks(200)))

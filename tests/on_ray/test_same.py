@@ -7,58 +7,73 @@ from pathlib import Path
 from typing import Any
 
 from onebasin.engine import open_engine
-from onebasin.studies import StudyConfig
 
-from . import toy
+from . import studying, toy
 
-ROUNDING = """
+SETTINGS = """
 import sys
 from on_ray import failing
 from onebasin.engine import Task, open_engine, run_tasks
 with open_engine("ray", address=sys.argv[1], directory=sys.argv[2]) as engine:
-    (there,) = run_tasks(engine, [Task("sum", failing.rounded)])
-    print(there.value, failing.rounded())
+    tasks = [Task("sum", failing.rounded), Task("links", failing.keepalive)]
+    there = {receipt.key: receipt.value for receipt in run_tasks(engine, tasks)}
+    print(there["sum"], failing.rounded())
+    print([there["links"], failing.keepalive()])
 """
 
 
-def test_workers_round_as_their_driver_does(nodes: Any, tmp_path: Path) -> None:
-    """Whatever the cores of their nodes; here the driver is told to use another number."""
+def test_workers_round_and_watch_their_links_as_their_driver_does(
+    nodes: Any, tmp_path: Path
+) -> None:
+    """Whatever their nodes were started with; here the driver is told otherwise.
+
+    How long a link may be silent is left to us: it must be asked all the same.
+    """
+    plain = {name: value for name, value in os.environ.items() if "keepalive" not in name}
     sums = []
     for threads in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", ROUNDING, nodes.address, str(tmp_path)],
-            env={**os.environ, "NPROC": threads, "XLA_FLAGS": ""},
+            [sys.executable, "-c", SETTINGS, nodes.address, str(tmp_path)],
+            env={
+                **plain,
+                "NPROC": threads,
+                "XLA_FLAGS": "",
+                "RAY_grpc_client_keepalive_timeout_ms": "4000",
+            },
             capture_output=True,
             text=True,
         )
-        there, here = done.stdout.split()
+        rounded, links = done.stdout.splitlines()[-2:]
+        there, here = rounded.split()
         assert there == here
+        assert links == str([[10_000, 4000], [10_000, 4000]])
         sums.append(here)
     assert sums[0] != sums[1]
 
 
-CONFIG = StudyConfig(networks_per_task=2)
-
-
 def run(folder: Path, **where: Any) -> dict[str, str]:
     said: list[str] = []
-    toy.study.run(
-        CONFIG,
+    study, config = studying.chosen()
+    study.run(
+        config,
         folder,
         say=said.append,
-        engine=lambda work: open_engine(directory=work, networks_per_task=2, **where),
+        engine=lambda work: open_engine(
+            directory=work, networks_per_task=config.networks_per_task, **where
+        ),
     )
     assert not any("kept" in line for line in said)
     assert not (folder / "work").exists()
     return toy.checksums(folder)
 
 
-def test_the_same_study_everywhere(nodes: Any, tmp_path: Path) -> None:
+def test_the_same_study_everywhere(
+    nodes: Any, tmp_path: Path, undisturbed: tuple[dict[str, str], float]
+) -> None:
     one = run(tmp_path / "one", name="ray", address=nodes.address)
     while len(nodes.list_all_nodes()) < 3:
         nodes.add_node(num_cpus=1)
     three = run(tmp_path / "three", name="ray", address=nodes.address)
-    local = run(tmp_path / "local", name="local")
-    assert len(local) == 8
+    local, _ = undisturbed
     assert one == local
     assert three == local

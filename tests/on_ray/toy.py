@@ -1,6 +1,7 @@
 """A study of seconds with something of everything: networks, chains, alignment, distances."""
 
 import hashlib
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 
 import onebasin as ob
 from onebasin.evaluate import metrics, predict
-from onebasin.studies import Study, StudyConfig
+from onebasin.studies import Cell, Column, Row, Study, StudyConfig, Table
 
 study = Study("toy", "A toy", "Whether results depend on where they were made.", StudyConfig)
 
@@ -48,10 +49,18 @@ def chains(step) -> None:
 @study.stage("Aligned", needs=("networks",))
 def aligned(step) -> None:
     like = problem().shapes()
+    began = time.perf_counter()
     draws = step.load("networks", "draws", like)
     symmetry = ob.discover(NET.apply, draws[0], jnp.ones((2, 3)))
     found = ob.align_many(symmetry, draws, engine=step.engine)
     step.save("draws", ob.Draws(found.draws.params))
+    step.show(table("cost", found.history[-1]))
+    step.show_times(table("seconds", time.perf_counter() - began))
+
+
+def table(name: str, value: float) -> Table:
+    rows = [Row(label="all draws", cells={name: Cell(value=value)})]
+    return Table(name=name, title=name, columns=[Column(key=name, label=name)], rows=rows)
 
 
 @study.stage("Distances", needs=("networks", "chains"))
@@ -67,9 +76,10 @@ def distances(step) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Every file that stages left, but for what says when and how fast it was made."""
+    """Every file that a study left, but for what says when and how fast it was made."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted((folder / "stages").rglob("*"))
+        for part in ("stages", "tables")
+        for path in sorted((folder / part).rglob("*"))
         if path.is_file() and path.name != "stage.json"
     }

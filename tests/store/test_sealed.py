@@ -14,7 +14,7 @@ import pytest
 import onebasin as ob
 from onebasin.store import StoreError
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.sealed import is_sealed, seal, seal_posterior, unseal, unseal_posterior
+from onebasin.store.sealed import Seals, is_sealed, seal, seal_posterior, unseal
 
 
 def test_what_was_sealed_comes_back(tmp_path: Path) -> None:
@@ -50,10 +50,32 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     assert not is_sealed(path, "question")
 
 
+def test_what_was_found_whole_is_read_once(tmp_path: Path) -> None:
+    """A byte is changed behind the file's times, which only who reads it again would see."""
+    path = tmp_path / "file"
+    seals = Seals()
+    assert not seals.is_sealed(path, "question")
+    seal(path, "question", {"x": np.arange(4, dtype=np.uint8)})
+    with pytest.raises(StoreError, match="other inputs"):
+        seals.unseal(path, "another question")
+    assert seals.is_sealed(path, "question")
+    times = path.stat()
+    changed = path.read_bytes()[:-1] + b"\7"
+    path.write_bytes(changed)
+    with pytest.raises(StoreError, match="has changed"):
+        seals.unseal(path, "question")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    np.testing.assert_array_equal(seals.unseal(path, "question")[0]["x"], [0, 1, 2, 7])
+    with pytest.raises(StoreError, match="has changed"):
+        Seals().unseal(path, "question")
+    with pytest.raises(StoreError, match="other inputs"):
+        seals.unseal(path, "another question")
+
+
 def test_posteriors_are_sealed_with_what_belongs_to_them(tmp_path: Path) -> None:
     draws = ob.Draws({"w": jnp.arange(6.0).reshape(3, 2)}, mode=jnp.array([0, 1, 1]), info={"a": 1})
     seal_posterior(tmp_path / "draws", "q", draws, extra="here")
-    found, notes = unseal_posterior(tmp_path / "draws", "q", like={"w": 0})
+    found, notes = Seals().unseal_posterior(tmp_path / "draws", "q", like={"w": 0})
     assert notes["extra"] == "here"
     assert found.info == {"a": 1}
     np.testing.assert_array_equal(found.params["w"], draws.params["w"])

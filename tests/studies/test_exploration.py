@@ -52,6 +52,7 @@ def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
         "toy",
         "target",
         "methods",
+        "methods-seconds",
         "mmd-sgd",
         "mmd-hmc",
         "removal",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.report import reading
 from onebasin.studies import (
     Cell,
     Column,
@@ -81,6 +82,39 @@ def test_stages_run_once_and_again_only_where_something_changed(tmp_path: Path) 
     assert (tmp_path / "run/tables/two-t.csv").read_text() == (
         "group,row,total,total low,total published\n,r,35.0,0.0,3.0\n"
     )
+
+
+def test_seconds_are_shown_and_are_no_part_of_what_was_found(tmp_path: Path) -> None:
+    clock = iter((1.5, 2.5))
+    study = Study("timed", "Timed", "Whether seconds tell runs apart.", Config)
+    kinds = {name: [Column(key=name, label=name)] for name in ("count", "seconds")}
+
+    @study.stage("Work")
+    def work(step) -> None:
+        for show, name, value in (
+            (step.show, "count", 3),
+            (step.show_times, "seconds", next(clock)),
+        ):
+            rows = [Row(label="r", cells={name: Cell(value=value)})]
+            show(Table(name=name, title=name, columns=kinds[name], rows=rows))
+
+    found = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        study.run(Config(), folder)
+        kept = copy_results(folder, folder.with_suffix(".kept"))
+        assert sections(kept) == sections(folder)
+        read = reading.read([kept])[0].stages[0].section
+        assert read == sections(folder)["work"]
+        note = json.loads((folder / "stages/work/stage.json").read_text())
+        files = ["stages/work/section.json", "tables/work-count.csv"]
+        found.append((note["files"], *((kept / file).read_bytes() for file in files)))
+    assert found[0] == found[1]
+    seconds = [
+        sections(tmp_path / name)["work"].table("seconds").cell("r", "seconds").value
+        for name in ("a", "b")
+    ]
+    assert seconds == [1.5, 2.5]
+    assert (tmp_path / "b.kept/times/work-seconds.csv").read_text() == "group,row,seconds\n,r,2.5\n"
 
 
 def test_a_damaged_stage_is_done_again(tmp_path: Path) -> None:

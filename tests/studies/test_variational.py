@@ -47,6 +47,7 @@ def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
         "toy",
         "solutions",
         "alignment",
+        "alignment-seconds",
         "barriers",
         "paths",
         "ladder",

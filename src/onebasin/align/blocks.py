@@ -23,7 +23,7 @@ from onebasin.align.rows import Rows
 from onebasin.align.state import State
 from onebasin.engine import Engine, Shared, Task, run_tasks
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.sealed import is_sealed, seal, unseal
+from onebasin.store.sealed import Seals, is_sealed, seal
 from onebasin.symmetry import Symmetry
 
 MOST = 256
@@ -159,6 +159,7 @@ class Blocks:
         aimed = fingerprint(self._centre)
         centre = self._engine.share(self._centre)
         folder = (self._engine.directory / "align").resolve()
+        seals = Seals()
         orders = []
         for place, (_, held) in zip(self._places, self._blocks, strict=True):
             own = State(
@@ -175,12 +176,12 @@ class Blocks:
                 (self._common, block, centre, self._engine.share(order)),
             )
             for i, (order, (block, _)) in enumerate(zip(orders, self._blocks, strict=True))
-            if not is_sealed(Path(order.file), order.question)
+            if not seals.is_sealed(Path(order.file), order.question)
         )
         ended = run_tasks(self._engine, tasks, title=f"round {number + 1}", total=len(orders))
         for _ in ended if progress is None else progress(ended, f"round {number + 1}", len(orders)):
             pass
-        self._results = [unseal(Path(order.file), order.question)[0] for order in orders]
+        self._results = [seals.unseal(Path(order.file), order.question)[0] for order in orders]
         found = [_state(result) for result in self._results]
         joined = State(
             {k: np.concatenate([s.permutations[k] for s in found]) for k in states.permutations},

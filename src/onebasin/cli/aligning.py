@@ -1,5 +1,8 @@
 """`onebasin align`: networks in files, moved into one basin."""
 
+import contextlib
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +26,7 @@ from onebasin.cli.networks import (
     read_networks,
     save_network,
 )
+from onebasin.engine import Engine, open_engine
 from onebasin.store import save_params
 
 COSTS = ("weights", *DATA_COSTS)
@@ -67,6 +71,23 @@ def align(
     restarts: Annotated[
         int, typer.Option(min=0, help="Further random starts of the search, for one network.")
     ] = 0,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|ray",
+            help="Align stacked draws in blocks, as tasks of this process or of a cluster: both "
+            "give the same, and the same command goes on where it was stopped. Without it they "
+            "are aligned here, all at once.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Of a running Ray cluster, or auto, which must see the folder of --out; without "
+            "it --engine ray starts a private one on this machine.",
+        ),
+    ] = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,43 +101,51 @@ def align(
     Example: `onebasin align onebasin-demo/a.safetensors onebasin-demo/b.safetensors
     --model examples/digits.py:factory --out onebasin-demo/c.safetensors`
     """
-    with working(f"Reading {model}", as_json):
-        _check_names(cost, scaling)
-        files = [moving] if reference is None else [moving, reference]
-        for path in files:
-            check_file(path)
-        check_out(out, files)
-        loaded = load_model(model, seed)
-        networks = read_networks(moving, loaded)
-        target = read_network(reference, loaded, "the reference") if reference else None
-        many = isinstance(networks, onebasin.Draws)
-        if target is None and not many:
-            raise ValueError(
-                f"the file {moving} holds one network and there is no reference: name a second "
-                "file, to which it is moved"
-            )
-        if many and restarts:
-            raise ValueError(
-                f"got --restarts {restarts}, and {moving} holds stacked draws, which are aligned "
-                "in rounds: leave it out"
-            )
-        options: dict[str, Any] = {
-            "cost": cost,
-            "scaling": None if scaling == "none" else scaling,
-            "seed": seed,
-            **_at_work(cost, data, loaded),
-        }
-        symmetry = onebasin.discover(*loaded)
-        if not symmetry.factors:
-            raise ValueError(
-                f"no weight change leaves the function of {model} alone: there is nothing to align"
-            )
-    with working(f"Aligning {moving}", as_json, spinner=not many):
-        if many:
-            text, fields = _align_draws(symmetry, networks, target, out, options)
-        else:
-            options["restarts"] = restarts
-            text, fields = _align_network(symmetry, networks, target, out, loaded, options)
+    with contextlib.ExitStack() as opened:
+        with working(f"Reading {model}", as_json):
+            _check_names(cost, scaling)
+            files = [moving] if reference is None else [moving, reference]
+            for path in files:
+                check_file(path)
+            check_out(out, files)
+            tasks = opened.enter_context(_tasks(engine, address, out))
+            loaded = load_model(model, seed)
+            networks = read_networks(moving, loaded)
+            target = read_network(reference, loaded, "the reference") if reference else None
+            many = isinstance(networks, onebasin.Draws)
+            if target is None and not many:
+                raise ValueError(
+                    f"the file {moving} holds one network and there is no reference: name a second "
+                    "file, to which it is moved"
+                )
+            if many and restarts:
+                raise ValueError(
+                    f"got --restarts {restarts}, and {moving} holds stacked draws, which are "
+                    "aligned in rounds: leave it out"
+                )
+            if not many and tasks is not None:
+                raise ValueError(
+                    f"got --engine {engine}, and {moving} holds one network: it is for stacked "
+                    "draws, leave it out"
+                )
+            options: dict[str, Any] = {
+                "cost": cost,
+                "scaling": None if scaling == "none" else scaling,
+                "seed": seed,
+                **_at_work(cost, data, loaded),
+            }
+            symmetry = onebasin.discover(*loaded)
+            if not symmetry.factors:
+                raise ValueError(
+                    f"no weight change leaves the function of {model} alone: there is nothing to "
+                    "align"
+                )
+        with working(f"Aligning {moving}", as_json, spinner=not many):
+            if many:
+                text, fields = _align_draws(symmetry, networks, target, out, tasks, options)
+            else:
+                options["restarts"] = restarts
+                text, fields = _align_network(symmetry, networks, target, out, loaded, options)
     if as_json:
         to = str(reference) if reference else "mean"
         print_json({"moved": str(moving), "reference": to, "out": str(out), **fields})
@@ -143,12 +172,13 @@ def _align_draws(
     draws: onebasin.Draws,
     target: Any,
     out: Path,
+    tasks: Engine | None,
     options: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     reference = "mean" if target is None else target
     with bar("Removing scalings") as progress:
         found = onebasin.align_many(
-            symmetry, draws, reference=reference, progress=progress, **options
+            symmetry, draws, reference=reference, progress=progress, engine=tasks, **options
         )
     save_params(out, found.draws)
     fields = {
@@ -158,6 +188,26 @@ def _align_draws(
         "moved_in_round": found.moved,
     }
     return str(found), fields
+
+
+@contextlib.contextmanager
+def _tasks(engine: str | None, address: str | None, out: Path) -> Iterator[Engine | None]:
+    """The engine, with a folder beside the result: it goes when that is there, or nothing is."""
+    if engine is None:
+        if address is not None:
+            raise ValueError(f"got --address {address}, expected it with --engine ray")
+        yield None
+        return
+    folder = out.with_name(f".{out.name}.tasks")
+    retries = 0 if engine == "local" else 2
+    ended = False
+    try:
+        with open_engine(engine, directory=folder, address=address, retries=retries) as opened:
+            yield opened
+        ended = True
+    finally:
+        if ended or not (folder / "align").is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_names(cost: str, scaling: str) -> None:

@@ -14,6 +14,7 @@ from onebasin.align import ManyAlignment, align_many, canonicalize
 from onebasin.compact import predictive, selecting
 from onebasin.compact.distilling import SMALL_STD, Distilled, distil
 from onebasin.compact.fitting import COVARIANCES, FORMS, fit_gaussian, fit_mixture
+from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
 
@@ -90,6 +91,7 @@ def compact(
     starts: Mapping[str, Any] | None = None,
     distilled_rank: int = 0,
     key: jax.Array | None = None,
+    engine: Engine | None = None,
     **distilling: Any,
 ) -> Compact:
     """Removes scaling, aligns to a common mean, fits: the whole way in one call.
@@ -122,6 +124,7 @@ def compact(
         distilled_rank: Rank of the distilled Gaussian beside its diagonal; it costs the most, and
             brings the most where chains agree closely.
         key: Random key; `jax.random.key(0)` by default.
+        engine: Where blocks of draws are aligned as tasks; None for here.
         **distilling: Further options of `distil`: steps, num_samples, extra and so on.
 
     Returns:
@@ -144,10 +147,12 @@ def compact(
         raise ValueError(f"got num_starts={num_starts}, expected at least one")
     key = jax.random.key(0) if key is None else jax.random.clone(key)
     if isinstance(draws, Mixture):
-        return _of_mixture(symmetry, draws, cost, _settled(scaling))
+        return _of_mixture(symmetry, draws, cost, _settled(scaling), engine)
     seeing = apply_fn is not None and inputs is not None
     if not seeing:
-        alignment = align_many(symmetry, draws, cost=cost or "weights", scaling=_settled(scaling))
+        alignment = align_many(
+            symmetry, draws, cost=cost or "weights", scaling=_settled(scaling), engine=engine
+        )
         options: dict[str, Any] = {"temperature": 1.0 if temperature is None else temperature}
         if covariance not in (None, "diagonal"):
             options |= {"rank": rank, "shrinkage": shrinkage, "symmetry": symmetry}
@@ -167,6 +172,7 @@ def compact(
             scaling=way.scaling,
             first=way.first,
             tolerance=SETTLED,
+            engine=engine,
         )
         for way in _ways(symmetry, len(draws), cost, scaling, num_starts)
     }
@@ -287,10 +293,16 @@ def _some(inputs: Any) -> Any:
 
 
 def _of_mixture(
-    symmetry: Symmetry, mixture: Mixture, cost: str | None, scaling: str | None
+    symmetry: Symmetry,
+    mixture: Mixture,
+    cost: str | None,
+    scaling: str | None,
+    engine: Engine | None,
 ) -> Compact:
     """Components aligned as distributions, and their common mean and spread."""
-    alignment = align_many(symmetry, mixture, cost=cost or "wasserstein", scaling=scaling)
+    alignment = align_many(
+        symmetry, mixture, cost=cost or "wasserstein", scaling=scaling, engine=engine
+    )
     found = moments(alignment.draws)
     return Compact(found, "moments", found, alignment)
 

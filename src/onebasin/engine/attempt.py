@@ -18,6 +18,8 @@ from onebasin.engine.reports import within
 LARGEST = 2**16
 # What no other try would mend.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+# These too, where they are about the shared directory and not some file that a task reads.
+FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 Outcome = dict[str, Any]
 """value, seconds and worker; or error, log and errno in place of the value."""
@@ -49,17 +51,20 @@ def attempt(
         return {
             "error": " ".join(f"{type(error).__name__}: {error}".split()),
             "log": write_log(directory, key, number, f"worker {worker}\n{traceback.format_exc()}"),
-            "errno": disk_error(error),
+            "errno": disk_error(error, directory),
             "seconds": time.perf_counter() - start,
             "worker": worker,
         }
     return {"value": value, "seconds": time.perf_counter() - start, "worker": worker}
 
 
-def disk_error(error: BaseException | None) -> int | None:
+def disk_error(error: BaseException | None, directory: str) -> int | None:
     """The number of the disk's refusal among an error and its causes, if that is what it was."""
+    forbidden = not os.access(directory, os.W_OK)
     while error is not None:
-        if isinstance(error, OSError) and error.errno in DISK:
+        if isinstance(error, OSError) and (
+            error.errno in DISK or (forbidden and error.errno in FORBIDDEN)
+        ):
             return error.errno
         error = error.__cause__ or error.__context__
     return None

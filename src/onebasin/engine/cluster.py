@@ -160,6 +160,8 @@ def worker_environment(private: bool) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
     found["NPROC"] = os.environ.get("NPROC") or str(cores())
     found["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(cores())
+    # Stages on workers wait for tasks on other nodes, as the driver does.
+    found |= {name: os.environ[name] for name in KEEPALIVE if name in os.environ}
     # Workers keep their compiled programs where the engine says.
     found.pop("JAX_COMPILATION_CACHE_DIR", None)
     if "jax" in sys.modules:

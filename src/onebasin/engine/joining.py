@@ -12,6 +12,7 @@ from onebasin.engine import cluster, nodes
 from onebasin.engine.directory import check_directory
 from onebasin.engine.errors import EngineError
 from onebasin.engine.ray import RayEngine, Settings
+from onebasin.engine.refusals import forget
 
 
 def open_ray(
@@ -60,10 +61,14 @@ def open_ray(
             if private and not ray.cluster_resources().get("GPU")
             else (nodes.check_nodes(ray, place))
         )
-        options, waiting = task_options(ray.cluster_resources(), memory, smallest)
+        roomiest = max(
+            int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]
+        )
+        options, waiting = task_options(ray.cluster_resources(), memory, smallest, roomiest)
         slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         if options.get("num_gpus"):
             slots = max(1, int(ray.cluster_resources()["GPU"] / options["num_gpus"]))
+        forget(place)
         settings = Settings(str(place), slots, networks_per_task, retries, options, waiting)
         return RayEngine(settings, shut)
     except BaseException:
@@ -72,18 +77,32 @@ def open_ray(
 
 
 def task_options(
-    resources: dict[str, float], memory: int | None, smallest_gpu: int | None
+    resources: dict[str, float], memory: int | None, smallest_gpu: int | None, roomiest: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a task asks of its node, from the memory that it may take; and one that waits."""
+    """What a task asks of its node, from the memory that it may take; and one that waits.
+
+    Args:
+        resources: What the nodes have together.
+        memory: Bytes of a task, if they are limited.
+        smallest_gpu: Bytes of the smallest GPU, if there is one whose size is known.
+        roomiest: Bytes of the node that has the most memory for tasks.
+
+    Raises:
+        EngineError: If no node has so much, which Ray would wait for without a word.
+    """
     # Tries are counted here, with those of tasks that fail by themselves.
     options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
     waiting: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
     if resources.get("GPU"):
         share = (1 - nodes.WAITING_SHARE) * nodes.gpu_share(memory, smallest_gpu)
-        # Ray would end a process with a GPU after each task, and with it what it has compiled.
-        options |= {"max_calls": 0, **_on_gpu(round(share, 4))}
-        waiting |= {"max_calls": 0, **_on_gpu(nodes.WAITING_SHARE / 2)}
+        options |= _on_gpu(round(share, 4))
+        waiting |= _on_gpu(nodes.WAITING_SHARE / 2)
     elif memory is not None:
+        if memory > roomiest:
+            raise EngineError(
+                f"a task may take {memory:,} bytes, and no node has more than {roomiest:,} for "
+                "tasks: lower `memory`"
+            )
         options["memory"] = memory
     return options, waiting
 

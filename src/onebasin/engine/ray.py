@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from onebasin.engine.attempt import write_log
 from onebasin.engine.directory import disk_sentence
 from onebasin.engine.errors import EngineError
 from onebasin.engine.packing import Packed, pack, unpack
+from onebasin.engine.refusals import refuse, refused
 from onebasin.engine.task import Receipt, Task
 
 LOST_TRIES = 20
@@ -28,6 +30,7 @@ LEAST_IN_FLIGHT = 256
 KEPT = 16
 CROWD = 64
 CROWD_SECONDS = 0.005
+NODE = "ray.io/node-id"
 
 _unpacked: collections.OrderedDict[str, Any] = collections.OrderedDict()
 
@@ -90,12 +93,18 @@ def make_call(package: str, version: str, directory: str) -> Callable[..., dict[
                 there = metadata.version(package)
             except metadata.PackageNotFoundError:
                 there = None
+            fault = None
             if there != version:
                 has = f"has {package} {there}" if there else f"has no {package}"
-                return {
-                    "refused": f"the node {socket.gethostname()} {has}, and the driver has "
-                    f"{version}: install {package}=={version} there"
-                }
+                fault = f"{has}, and the driver has {version}: install {package}=={version} there"
+            elif not os.path.isdir(directory):
+                fault = f"does not see the shared directory {directory}: mount it there"
+            if fault is not None:
+                import ray
+
+                node = ray.get_runtime_context().get_node_id()
+                why = f"the node {ray.util.get_node_ip_address()} ({socket.gethostname()}) {fault}"
+                return {"refused": why, "node": node}
             # By host: compiled programs are for one kind of processor.
             compiled = os.path.join(directory, "compiled", socket.gethostname())
             os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", compiled)
@@ -117,12 +126,21 @@ def make_call(package: str, version: str, directory: str) -> Callable[..., dict[
 
 
 class RayQueue:
-    """Tasks on a cluster, tried again when their worker is lost."""
+    """Tasks on a cluster, tried again when their worker is lost.
 
-    def __init__(self, ray: Any, settings: Settings, calls: dict[bool, Any]):
+    Args:
+        ray: Ray.
+        settings: What the engine was opened with.
+        remote: The function that Ray runs.
+        tell: Called when a node was refused.
+    """
+
+    def __init__(self, ray: Any, settings: Settings, remote: Any, tell: Callable[[], None]):
         self._ray = ray
         self._settings = settings
-        self._calls = calls
+        self._remote = remote
+        self._tell = tell
+        self._leave_out(refused(settings.directory))
         self._pending: dict[Any, _Pending] = {}
         self._function: Any = None
         self._sent: RayShared | None = None
@@ -177,7 +195,9 @@ class RayQueue:
         if isinstance(found, Exception):
             return self._lost(pending, found)
         if "refused" in found:
-            raise EngineError(found["refused"])
+            self._refuse(found["node"], found["refused"])
+            self._send(pending)
+            return None
         key = pending.task.key
         where = found["seconds"], found["worker"], pending.tries
         if "value" in found:
@@ -190,6 +210,27 @@ class RayQueue:
             self._send(dataclasses.replace(pending, tries=pending.tries + 1))
             return None
         return Receipt(key, None, *where, found["error"], found["log"])
+
+    def _refuse(self, node: str, why: str) -> None:
+        """Leaves out a node that joined later and cannot take part."""
+        if node in self._refused:
+            return
+        refuse(self._settings.directory, node, why)
+        self._leave_out({**self._refused, node: why})
+        if all(n["NodeID"] in self._refused for n in self._ray.nodes() if n["Alive"]):
+            raise EngineError(why)
+        self._tell()
+
+    def _leave_out(self, refused: dict[str, str]) -> None:
+        self._refused = refused
+        others = {"label_selector": {NODE: f"!in({','.join(refused)})"}} if refused else {}
+        self._calls = {
+            waits: self._remote.options(**options, **others)
+            for waits, options in (
+                (False, self._settings.options),
+                (True, self._settings.waiting),
+            )
+        }
 
     def _lost(self, pending: _Pending, error: Exception) -> Receipt | None:
         """The worker or its node is gone; no fault of the task, unless it happens each time."""
@@ -219,11 +260,9 @@ class RayEngine:
         self._settings = settings
         self._shut = shut
         call = make_call(nodes.PACKAGE, nodes.own_version(), settings.directory)
-        remote = self._ray.remote(call)
-        self._calls = {
-            False: remote.options(**settings.options),
-            True: remote.options(**settings.waiting),
-        }
+        # Ray would end a process with a GPU after each task, and with it what it has compiled.
+        self._remote = self._ray.remote(max_calls=0)(call)
+        self._told: set[str] = set()
 
     @property
     def directory(self) -> Path:
@@ -247,7 +286,7 @@ class RayEngine:
 
     def queue(self) -> RayQueue:
         """A queue of its own for one piece of work."""
-        return RayQueue(self._ray, self._settings, self._calls)
+        return RayQueue(self._ray, self._settings, self._remote, self._tell)
 
     def share(self, value: Any) -> RayShared:
         """A thing as tasks can take it."""
@@ -257,7 +296,17 @@ class RayEngine:
         """Leaves the cluster, and ends it if it is a private one."""
         shut, self._shut = self._shut, None
         if shut is not None:
+            self._tell()
             shut()
+
+    def _tell(self) -> None:
+        """Names the nodes that were refused, once each, where people see it."""
+        if self.nested:
+            return
+        for node, why in refused(self._settings.directory).items():
+            if node not in self._told:
+                self._told.add(node)
+                warnings.warn(f"{why}; the others go on without it", RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> RayEngine:
         return self

@@ -20,7 +20,7 @@ from onebasin.evaluate import distances
 from onebasin.evaluate.populations import Population
 from onebasin.store import StoredStream
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.sealed import is_sealed, seal, unseal
+from onebasin.store.sealed import Seals, is_sealed, seal
 
 HEIGHT = 1024
 
@@ -68,6 +68,7 @@ def tiled_distances(
     prints = [_print(tile) for _, tile in tiles]
     count = sum(p.num_draws for p in populations)
     folder = (engine.directory / "mmd").resolve()
+    seals = Seals()
     orders = {}
     for i, j in itertools.combinations_with_replacement(range(len(tiles)), 2):
         question = fingerprint(prints[i], prints[j], i == j, kernel, width, np.dtype(dtype).name)
@@ -79,13 +80,13 @@ def tiled_distances(
             (shared[i], shared[j], i == j, kernel, width, np.dtype(dtype).name, *orders[i, j]),
         )
         for i, j in orders
-        if not is_sealed(Path(orders[i, j][0]), orders[i, j][1])
+        if not seals.is_sealed(Path(orders[i, j][0]), orders[i, j][1])
     )
     for _ in run_tasks(engine, tasks, title="distances", total=len(orders)):
         pass
     found = np.zeros((count, count))
     for (i, j), (file, question) in orders.items():
-        part = unseal(Path(file), question)[0]["distances"]
+        part = seals.unseal(Path(file), question)[0]["distances"]
         rows, columns = tiles[i][0], tiles[j][0]
         found[rows : rows + part.shape[0], columns : columns + part.shape[1]] = part
         if i != j:

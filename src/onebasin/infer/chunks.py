@@ -26,7 +26,7 @@ from onebasin.posterior.trees import num_weights
 from onebasin.store.errors import StoreError
 from onebasin.store.fingerprint import fingerprint
 from onebasin.store.manifest import plain, versions
-from onebasin.store.sealed import is_sealed, seal_posterior, unseal_posterior
+from onebasin.store.sealed import Seals, is_sealed, seal_posterior
 
 COUNTS = ("num_networks", "num_chains")
 # Neither changes what comes out.
@@ -110,7 +110,8 @@ def _run(
         question = fingerprint(common, key, changes)
         file = folder / f"{name}-{number:05d}-{question[:16]}.safetensors"
         chunks.append(Chunk(str(file), question, key, changes))
-    kept = [is_sealed(Path(chunk.file), chunk.question) for chunk in chunks]
+    seals = Seals()
+    kept = [seals.is_sealed(Path(chunk.file), chunk.question) for chunk in chunks]
     own = parts[0][1]
     wanted = {k: v for k, v in given.items() if k not in ("engine", "run", "progress", *own)}
     shared = engine.share((method, problem, wanted))
@@ -128,7 +129,7 @@ def _run(
         progress=bool(given.get("progress")),
     ):
         pass
-    found = [read(chunk, problem) for chunk in chunks]
+    found = [read(chunk, problem, seals) for chunk in chunks]
     return joined(found, time.perf_counter() - began)
 
 
@@ -164,9 +165,10 @@ def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
     return {"file": path.name, "kept": False}
 
 
-def read(chunk: Chunk, problem: Problem) -> Any:
+def read(chunk: Chunk, problem: Problem, seals: Seals) -> Any:
     """The posterior of one chunk, from its file."""
-    found, notes = unseal_posterior(Path(chunk.file), chunk.question, like=problem.shapes())
+    file = Path(chunk.file)
+    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.shapes())
     if isinstance(found, Mixture):
         own = json.loads(notes["components"])
         pairs = zip(found.components, own, strict=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from onebasin.report.numbers import NOTHING
 from onebasin.studies import Section, StudyError, read_run
-from onebasin.studies.folder import RUN, SECTION, STAGE
+from onebasin.studies.folder import RUN, SECTION, STAGE, times_of, with_times
 
 
 class _StageNote(BaseModel):
@@ -134,7 +134,7 @@ def _stage(folder: Path, stage: _StageNote) -> StageResult:
         current = stage.fingerprint in (None, content["fingerprint"])
         if not (whole and current):
             return absent
-        section = Section.model_validate_json(text)
+        section = with_times(Section.model_validate_json(text), times_of(content))
         return StageResult(
             stage.name, section.title, section, float(content["seconds"]), content["finished"]
         )

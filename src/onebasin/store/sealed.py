@@ -57,8 +57,15 @@ def is_sealed(path: Path, question: str) -> bool:
     return True
 
 
-def unseal(path: Path, question: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def unseal(
+    path: Path, question: str, *, checked: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and notes of a sealed file, once it was checked.
+
+    Args:
+        path: The file.
+        question: What it is to be the answer to.
+        checked: Whether its bytes are known to be whole, and need not be read for that.
 
     Raises:
         OSError: If it cannot be read.
@@ -69,10 +76,39 @@ def unseal(path: Path, question: str) -> tuple[dict[str, np.ndarray], dict[str, 
     checksum = metadata.pop(SEAL, "")
     if metadata.get(QUESTION) != question:
         raise StoreError(f"the file {path} is the result of other inputs: remove it.")
-    if checksum != _checksum(arrays, metadata):
+    if not checked and checksum != _checksum(arrays, metadata):
         raise StoreError(f"the file {path} has changed since it was written: remove it.")
     del metadata[QUESTION]
     return arrays, metadata
+
+
+class Seals:
+    """The sealed files of one piece of work: what was found whole is not read twice for that."""
+
+    def __init__(self) -> None:
+        self._whole: dict[Path, tuple[int, ...]] = {}
+
+    def is_sealed(self, path: Path, question: str) -> bool:
+        """Whether a whole file is there that answers this question; all of it is read."""
+        try:
+            state = _state(path)
+        except OSError:
+            return False
+        found = is_sealed(path, question)
+        if found:
+            self._whole[path] = state
+        return found
+
+    def unseal(self, path: Path, question: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """As `unseal`; a file that was found whole, and not touched since, is not read again."""
+        return unseal(path, question, checked=self._whole.get(path) == _state(path))
+
+    def unseal_posterior(
+        self, path: Path, question: str, like: Any = None
+    ) -> tuple[Any, dict[str, str]]:
+        """A sealed posterior, and the notes with it."""
+        arrays, metadata = self.unseal(path, question)
+        return posterior_of(arrays, metadata, like, f"the file {path}"), metadata
 
 
 def seal_posterior(path: Path, question: str, posterior: Any, **notes: str) -> None:
@@ -81,10 +117,10 @@ def seal_posterior(path: Path, question: str, posterior: Any, **notes: str) -> N
     seal(path, question, arrays, {**metadata, **notes})
 
 
-def unseal_posterior(path: Path, question: str, like: Any = None) -> tuple[Any, dict[str, str]]:
-    """A sealed posterior, and the notes with it."""
-    arrays, metadata = unseal(path, question)
-    return posterior_of(arrays, metadata, like, f"the file {path}"), metadata
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written or replaced."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:

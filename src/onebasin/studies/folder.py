@@ -15,12 +15,14 @@ import jax
 from onebasin.store.manifest import now, versions
 from onebasin.store.tensors import replacing, sha256_of
 from onebasin.studies.errors import StudyError
-from onebasin.studies.results import Section, Table
+from onebasin.studies.results import Figure, Section, Table
 
 FORMAT = 1
 RUN = "run.json"
 STAGE = "stage.json"
 SECTION = "section.json"
+TABLES = "tables"
+TIMES = "times"
 
 
 def finished(folder: Path, stage: str) -> dict[str, Any] | None:
@@ -132,30 +134,47 @@ def write_run(folder: Path, **content: Any) -> None:
         file.write((json.dumps(whole, indent=1) + "\n").encode())
 
 
+def times_of(content: Mapping[str, Any]) -> list[Table | Figure]:
+    """The tables and figures of seconds, which a stage keeps in what it says of itself."""
+    return Section(title="", items=content.get("times", [])).items
+
+
 def sections(folder: str | Path) -> Mapping[str, Section]:
     """What the finished stages of a run found, by stage; those of another configuration are not."""
+    return {name: with_times(section, times) for name, (section, times) in _read(folder).items()}
+
+
+def with_times(section: Section, times: list[Table | Figure]) -> Section:
+    """What a stage found, and how long it took, as one section."""
+    return section.model_copy(update={"items": [*section.items, *times]})
+
+
+def _read(folder: str | Path) -> dict[str, tuple[Section, list[Table | Figure]]]:
     folder = Path(folder)
     found = {}
     for stage in read_run(folder)["stages"]:
         place = folder / "stages" / stage["name"]
         if not (place / SECTION).exists() or not (place / STAGE).exists():
             continue
-        written = json.loads((place / STAGE).read_text(encoding="utf-8"))["fingerprint"]
+        content = json.loads((place / STAGE).read_text(encoding="utf-8"))
+        written = content["fingerprint"]
         if stage.get("fingerprint", written) == written:
             text = (place / SECTION).read_text(encoding="utf-8")
-            found[stage["name"]] = Section.model_validate_json(text)
+            found[stage["name"]] = Section.model_validate_json(text), times_of(content)
     return found
 
 
 def write_tables(folder: Path) -> None:
-    """Every table of a run as CSV, in `tables/`."""
-    place = folder / "tables"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    for stage, section in sections(folder).items():
-        for item in section.items:
-            if isinstance(item, Table):
-                (place / f"{stage}-{item.name}.csv").write_text(item.to_csv(), encoding="utf-8")
+    """Every table of a run as CSV: in `tables/`, and those of seconds in `times/`."""
+    for name in (TABLES, TIMES):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for stage, (section, times) in _read(folder).items():
+        for name, items in ((TABLES, section.items), (TIMES, times)):
+            for item in items:
+                if isinstance(item, Table):
+                    path = folder / name / f"{stage}-{item.name}.csv"
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_text(item.to_csv(), encoding="utf-8")
 
 
 def copy_results(folder: str | Path, out: str | Path) -> Path:
@@ -170,14 +189,15 @@ def copy_results(folder: str | Path, out: str | Path) -> Path:
     """
     folder, out = Path(folder), Path(out)
     claim(out, read_run(folder)["study"])
-    for name in ("stages", "tables"):
+    for name in ("stages", TABLES, TIMES):
         shutil.rmtree(out / name, ignore_errors=True)
     for name in sections(folder):
         place = out / "stages" / name
         place.mkdir(parents=True)
         for file in (SECTION, STAGE):
             shutil.copy2(folder / "stages" / name / file, place / file)
-    if (folder / "tables").is_dir():
-        shutil.copytree(folder / "tables", out / "tables")
+    for name in (TABLES, TIMES):
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, out / name)
     shutil.copy2(folder / RUN, out / RUN)
     return out

@@ -228,6 +228,7 @@ class Step:
         self._folder = folder
         self._place = place
         self._items: list[Table | Figure] = []
+        self._times: list[Table | Figure] = []
         self._headlines: list[Headline] = []
         self._text = ""
 
@@ -273,6 +274,13 @@ class Step:
         """Adds tables and figures to what this stage found."""
         self._items += items
 
+    def show_times(self, *items: Table | Figure) -> None:
+        """Adds tables and figures of seconds.
+
+        No two runs share them: they are kept apart from what was found, which all runs share.
+        """
+        self._times += items
+
     def headline(self, label: str, value: str, text: str = "") -> None:
         """Adds a number that matters to the top of the report."""
         self._headlines.append(Headline(label=label, value=value, text=text))
@@ -287,6 +295,11 @@ class Step:
         return Section(
             title=self._stage.title, text=self._text, items=self._items, headlines=self._headlines
         )
+
+    @property
+    def times(self) -> list[Table | Figure]:
+        """What was shown of seconds."""
+        return self._times
 
     def _of(self, stage: str) -> Path:
         if stage != self._stage.name and stage not in self._stage.needs:
@@ -335,6 +348,7 @@ def do(
         "fingerprint": fingerprint,
         "read": dict(read),
         "seconds": round(seconds, 3),
+        "times": [item.model_dump(mode="json") for item in step.times],
         "finished": now(),
         "versions": versions(),
         "machine": machine(),

@@ -11,7 +11,7 @@ import numpy as np
 
 from onebasin.engine import Engine, Shared, Task, run_tasks
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.sealed import is_sealed, seal, unseal
+from onebasin.store.sealed import Seals, is_sealed, seal
 
 ROWS = 64
 
@@ -32,6 +32,7 @@ def in_blocks(
     common = fingerprint(name, function, all_samples, more)
     shared = engine.share((function, all_samples, more))
     folder = (engine.directory / name).resolve()
+    seals = Seals()
     orders = []
     for first in range(0, len(all_samples), ROWS):
         question = fingerprint(common, first)
@@ -39,11 +40,12 @@ def in_blocks(
     tasks = (
         Task(f"{name}/{order[0]}", some_rows, (shared, *order))
         for order in orders
-        if not is_sealed(Path(order[1]), order[2])
+        if not seals.is_sealed(Path(order[1]), order[2])
     )
     for _ in run_tasks(engine, tasks, title=name, total=len(orders)):
         pass
-    return np.concatenate([unseal(Path(file), question)[0]["rows"] for _, file, question in orders])
+    found = [seals.unseal(Path(file), question)[0]["rows"] for _, file, question in orders]
+    return np.concatenate(found)
 
 
 def some_rows(shared: Shared[Any], first: int, file: str, question: str) -> dict[str, str]:

@@ -160,8 +160,7 @@ def timing(step: Step) -> None:
                 cells={name: over_pairs(found, float) for name, found in both.items()},
             )
         )
-    step.save_arrays("seconds", **{name: np.array(found) for name, found in seconds.items()})
-    step.show(
+    step.show_times(
         Table(
             name="timing",
             title="What alignment of distributions costs beside that of networks",
