@@ -43,6 +43,9 @@ FORMS = {
 }
 
 
+SETTLED = 5e-4
+"""Relative gain of a round below which the common mean is left as it is."""
+
 OWN = {"sgd": ("deep ensemble",), "hmc": ("HMC",)}
 """Methods that made a target themselves."""
 
@@ -78,6 +81,7 @@ def match(
         scaling=config.scaling,
         apply_fn=here.setting.net.apply,
         inputs=here.setting.train[0][:500],
+        tolerance=SETTLED,
         engine=engine,
     )
     return found if isinstance(reference, str) else found.draws
