@@ -22,17 +22,18 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align.data_objective import DataObjective, Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.sites import Site, check_covered, find_flips, find_sites, front
-from onebasin.align.stream import Batches
+from onebasin.align.stream import Batches, Products, outer
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.elements import Block
+
+ROUNDING = 1e-6
 
 
 class DataCost:
@@ -64,7 +65,8 @@ class DataCost:
         self._probes = {_size(part): Probe(apply_fn, params, part) for part in parts}
         sites = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
         self._sites = next(iter(sites.values()))
-        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites))
+        centred = cost == "correlation"
+        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
         check_covered(symmetry, self._sites, cost)
         probe = next(iter(self._probes.values()))
         self._flips, self._wholes = find_flips(symmetry, probe, self._sites, params, parts[0])
@@ -131,6 +133,7 @@ def _totals(
     symmetry: Symmetry,
     probes: dict[int, Probe],
     sites: dict[int, list[Site]],
+    centred: bool,
     reference: Any,
     stacked: Any,
     batches: Batches,
@@ -142,7 +145,8 @@ def _totals(
         own = probes[size].values(reference, batch)
         return jax.lax.map(
             lambda p: [
-                _measure(symmetry, site, own, probes[size].values(p, batch)) for site in sites[size]
+                _measure(symmetry, site, centred, own, probes[size].values(p, batch))
+                for site in sites[size]
             ],
             stacked,
         )
@@ -159,7 +163,7 @@ def _totals(
 
         return jax.lax.map(of, stacked)
 
-    found = batches.sum(of_batch)
+    found = batches.fold(of_batch, _merge)
     held = parameters(batches.first)
     return [sums | parameter for sums, parameter in zip(found, held, strict=True)]
 
@@ -169,40 +173,36 @@ def _parameter(site: Site) -> int | None:
     return None if site.partner is None or site.partner.data else site.partner.number
 
 
-def _measure(symmetry: Symmetry, site: Site, a: list[Any], b: list[Any]) -> dict[str, Any]:
-    sums = {"own": _sums(symmetry, site.factor, site.value, site.block, a, b)}
+def _merge(a: list[dict[str, Products]], b: list[dict[str, Products]]) -> list[Any]:
+    merge = jax.vmap(Products.merge)
+    return [{k: merge(x[k], y[k]) for k in x} for x, y in zip(a, b, strict=True)]
+
+
+def _measure(
+    symmetry: Symmetry, site: Site, centred: bool, a: list[Any], b: list[Any]
+) -> dict[str, Products]:
+    def products(value: Captured, block: Block) -> Products:
+        x, y = (front(symmetry, site.factor, block, v[value.number]) for v in (a, b))
+        return Products.of(x, y, centred)
+
+    sums = {"own": products(site.value, site.block)}
     if site.partner is not None and site.partner.data and site.partner_block is not None:
-        sums["partner"] = _sums(symmetry, site.factor, site.partner, site.partner_block, a, b)
+        sums["partner"] = products(site.partner, site.partner_block)
     return sums
 
 
-def _sums(
-    symmetry: Symmetry, name: str, value: Captured, block: Block, a: list[Any], b: list[Any]
-) -> dict[str, Any]:
-    x = front(symmetry, name, block, a[value.number])
-    y = front(symmetry, name, block, b[value.number])
-    return {
-        "product": jnp.einsum("pir,qjr->pqij", x, y),
-        "sums": (x.sum(-1), y.sum(-1)),
-        "squares": (jnp.square(x).sum(-1), jnp.square(y).sum(-1)),
-        "count": jnp.asarray(float(x.shape[-1])),
-    }
-
-
-def _finish(
-    sums: dict[str, Any], correlate: bool
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    product, squares = sums["product"], sums["squares"]
+def _finish(found: Products, correlate: bool) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     if not correlate:
-        return product, (squares[0], squares[1])
-    count = float(sums["count"])
-    means = [s / count for s in sums["sums"]]
-    stds = [np.sqrt(np.maximum(q / count - m**2, 0)) for q, m in zip(squares, means, strict=True)]
-    cov = product / count - means[0][:, None, :, None] * means[1][None, :, None, :]
-    scale = stds[0][:, None, :, None] * stds[1][None, :, None, :]
-    # A unit that never changes has no correlation with anything.
-    correlation = np.divide(cov, scale, out=np.zeros_like(cov), where=scale > 1e-12)
-    return correlation, (np.ones_like(stds[0]), np.ones_like(stds[1]))
+        return found.product, found.squares
+    squares = [s + m**2 * found.count for s, m in zip(found.squares, found.means, strict=True)]
+    pairs = zip(found.squares, squares, strict=True)
+    # A unit that never changes has no correlation with anything; nor has one that rounding moves.
+    changes = [deviation > ROUNDING**2 * square for deviation, square in pairs]
+    scale = outer(*(np.sqrt(s) for s in found.squares))
+    correlation = np.divide(
+        found.product, scale, out=np.zeros_like(found.product), where=outer(*changes)
+    )
+    return correlation, (changes[0].astype(np.float32), changes[1].astype(np.float32))
 
 
 def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) -> np.ndarray:
