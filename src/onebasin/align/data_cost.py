@@ -24,7 +24,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin.align.data_objective import DataObjective, Measured
+from onebasin.align.data_objective import DataObjective
+from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.sites import Site, check_covered, find_flips, find_sites, front
 from onebasin.align.stream import Batches, Products, outer
@@ -69,7 +70,7 @@ class DataCost:
         self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
         check_covered(symmetry, self._sites, cost)
         probe = next(iter(self._probes.values()))
-        self._flips, self._wholes = find_flips(symmetry, probe, self._sites, params, parts[0])
+        self._flips, self._turns = find_flips(symmetry, probe, self._sites, params, parts[0])
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
@@ -97,11 +98,11 @@ class DataCost:
     def _objective(self, found: list[dict[str, Any]], reference: Any, moving: Any) -> DataObjective:
         pairing = Pairing(self.symmetry, [])
         measured = []
-        read = zip(self._sites, found, self._flips, self._wholes, strict=True)
-        for site, sums, flipped, wholes in read:
+        read = zip(self._sites, found, self._flips, self._turns, strict=True)
+        for site, sums, flipped, turns in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = Measured(site.factor, gram, norms, flipped, wholes[0])
-            each.partner_wholes = wholes[1]
+            each = Measured(site.factor, gram, norms, flipped, turns[0])
+            each.partner_turns = turns[1]
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)

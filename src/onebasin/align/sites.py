@@ -14,8 +14,8 @@ from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block
 
-Wholes = tuple[tuple[str, int], ...]
-"""Sign generators (factor, generator) that flip a value as a whole."""
+Turns = tuple[tuple[str, int], ...]
+"""Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,15 +92,17 @@ def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
 
 def find_flips(
     symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
-) -> tuple[list[Signature], list[tuple[Wholes, Wholes]]]:
+) -> tuple[list[Signature], list[tuple[Turns, Turns]]]:
     """Which generators flip each captured value, found by flipping them.
 
-    Per site those of its own factor, and those (factor, generator) of no units at all, which flip
-    it as a whole, and what it is multiplied by, if that is data.
+    Per site those of its own factor, and those (factor, generator) of no units at all or of its
+    parents, which flip it as a whole or parent by parent, and what it is multiplied by, if that is
+    data.
     """
     own: list[set[int]] = [set() for _ in sites]
-    wholes: list[tuple[list[tuple[str, int]], ...]] = [([], []) for _ in sites]
+    turns: list[tuple[list[tuple[str, int]], ...]] = [([], []) for _ in sites]
     read = {site.factor for site in sites}
+    read |= {parent for name in read for parent in symmetry.parents[name]}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
     run = jax.jit(lambda p: probe.values(p, inputs))
     plain = run(params) if signed and sites else []
@@ -114,14 +116,15 @@ def find_flips(
             x, y = (front(symmetry, factor, block, v[value.number]) for v in (plain, b))
             return float(jnp.vdot(x, y)) < 0
 
+        whole = not symmetry.factor(name).index
         for number, site in enumerate(sites):
             if site.factor == name:
                 if turned(name, site.value, site.block):
                     own[number].add(generator)
-            elif not symmetry.factor(name).index:
+            elif whole or name in symmetry.parents[site.factor]:
                 if turned(site.factor, site.value, site.block):
-                    wholes[number][0].append((name, generator))
+                    turns[number][0].append((name, generator))
                 partner, block = site.partner, site.partner_block
                 if partner and partner.data and block and turned(site.factor, partner, block):
-                    wholes[number][1].append((name, generator))
-    return [frozenset(s) for s in own], [(tuple(a), tuple(b)) for a, b in wholes]
+                    turns[number][1].append((name, generator))
+    return [frozenset(s) for s in own], [(tuple(a), tuple(b)) for a, b in turns]
