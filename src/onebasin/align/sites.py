@@ -30,23 +30,53 @@ class Site:
 
 
 def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
-    """Every place where a movable factor is read (for preactivations: made)."""
+    """Every place where a movable factor is read (for preactivations: made).
+
+    A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared
+    where it is made, and one that none makes where it is read.
+    """
+    sites = _sites(symmetry, probe, cost, symmetry.permutable)
+    unseen = frozenset(_uncovered(symmetry, sites))
+    other = "activations" if cost == "preactivations" else "preactivations"
+    return sites + _sites(symmetry, probe, other, unseen)
+
+
+def _sites(symmetry: Symmetry, probe: Probe, cost: str, names: frozenset[str]) -> list[Site]:
     sites = []
     for contraction in probe.contractions:
         for value, partner in _compared(contraction, cost):
             for block in value.blocks:
                 for name in dict.fromkeys(block.sides):
-                    if name not in symmetry.permutable or not _plain(symmetry, name, block):
+                    if name not in names or not _plain(symmetry, name, block):
                         continue
                     if cost != "preactivations" and name not in contraction.over:
                         continue
                     if partner is None:
                         sites.append(Site(name, value, block))
                         continue
-                    partners = [b for b in partner.blocks if name in b.sides]
-                    if len(partners) == 1 and partners[0].sides.count(name) == 1:
-                        sites.append(Site(name, value, block, partner, partners[0]))
+                    other = _counterpart(contraction, name, value, block, partner)
+                    if other is not None:
+                        sites.append(Site(name, value, block, partner, other))
     return sites
+
+
+def _counterpart(
+    contraction: Contraction, name: str, value: Captured, block: Block, partner: Captured
+) -> Block | None:
+    """The block of the partner that a block of the value is multiplied by."""
+    found = [b for b in partner.blocks if b.sides.count(name) == 1]
+    if any(b.sides.count(name) > 1 for b in partner.blocks):
+        return None
+    if len(found) > 1:
+        own, other = (
+            contraction.axes if value is contraction.operands[0] else contraction.axes[::-1]
+        )
+        found = [b for b in found if _along(b, other) == _along(block, own)]
+    return found[0] if len(found) == 1 else None
+
+
+def _along(block: Block, axes: tuple[int, ...]) -> list[object]:
+    return [(block.ranges[axis], block.picks[axis]) for axis in axes]
 
 
 def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captured | None]]:
@@ -69,16 +99,19 @@ def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
 
 
 def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
-    covered = {site.factor for site in sites}
-    covered |= {p for name in covered for p in symmetry.parents[name]}
-    missing = [
-        f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered
-    ]
+    missing = _uncovered(symmetry, sites)
     if missing:
         raise ValueError(
             f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a loop, or "
-            "never by a contraction): use cost='weights'"
+            "only together with the units of another factor): use cost='weights'"
         )
+
+
+def _uncovered(symmetry: Symmetry, sites: list[Site]) -> list[str]:
+    """Factors that no site reads, nor any of a factor that depends on them."""
+    covered = {site.factor for site in sites}
+    covered |= {p for name in covered for p in symmetry.parents[name]}
+    return [f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered]
 
 
 def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
