@@ -17,6 +17,7 @@ convolution the windows of both kernels are compared tap by tap.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 from onebasin.align.data_objective import DataObjective
 from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
-from onebasin.align.sites import Site, check_covered, find_flips, find_sites, front
+from onebasin.align.sites import Flips, Site, check_covered, find_flips, find_sites, front
 from onebasin.align.stream import Batches, Products, outer
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
@@ -70,7 +71,7 @@ class DataCost:
         self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
         check_covered(symmetry, self._sites, cost)
         probe = next(iter(self._probes.values()))
-        self._flips, self._turns = find_flips(symmetry, probe, self._sites, params, parts[0])
+        self._flips = find_flips(symmetry, probe, self._sites, params, parts[0])
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
@@ -98,17 +99,17 @@ class DataCost:
     def _objective(self, found: list[dict[str, Any]], reference: Any, moving: Any) -> DataObjective:
         pairing = Pairing(self.symmetry, [])
         measured = []
-        read = zip(self._sites, found, self._flips, self._turns, strict=True)
-        for site, sums, flipped, turns in read:
+        read = zip(self._sites, found, self._flips, strict=True)
+        for site, sums, flips in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = Measured(site.factor, gram, norms, flipped, turns[0])
-            each.partner_turns = turns[1]
+            each = Measured(site.factor, gram, norms, frozenset(flips.own), tuple(flips.turns))
+            each.partner_turns = tuple(flips.partner_turns)
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
                 else:
                     each.term = len(pairing.terms)
-                    block = _with_signs(self.symmetry, site.partner, site.partner_block)
+                    block = _with_signs(self.symmetry, site.partner, site.partner_block, flips)
                     pair = [a[block.at()].reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
                     each.partner_norms = (
@@ -215,10 +216,11 @@ def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) ->
     return norms.transpose(order).reshape(-1, symmetry.sizes[name])
 
 
-def _with_signs(symmetry: Symmetry, value: Captured, block: Block) -> Block:
-    """The block as the symmetry knows it, with the signs that act on it, if it is a parameter."""
-    if value.leaf is not None:
-        for own in symmetry.leaves[value.leaf].blocks:
-            if own.ranges == block.ranges and own.picks == block.picks:
-                return own
+def _with_signs(symmetry: Symmetry, value: Captured, block: Block, flips: Flips) -> Block:
+    """The block of a parameter, or of what is made of some, with the signs that act on it."""
+    if value.leaf is None:
+        return dataclasses.replace(block, signs=tuple(flips.partner_signs))
+    for own in symmetry.leaves[value.leaf].blocks:
+        if own.ranges == block.ranges and own.picks == block.picks:
+            return own
     return block

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align.signs import Signature
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
-from onebasin.symmetry.elements import Block
+from onebasin.symmetry.elements import Block, Weighting
 
 Turns = tuple[tuple[str, int], ...]
 """Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""
@@ -123,19 +122,32 @@ def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
     return moved.reshape(copies, moved.shape[len(at) - 1], -1)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Flips:
+    """What sign generators do to a site, found by flipping them.
+
+    Attributes:
+        own: Those of its factor that flip the value.
+        turns: Those that flip the value as a whole, or all units of a parent.
+        partner_turns: The same of what the value is multiplied by, if that is data.
+        partner_signs: All that flip what it is multiplied by, if that is made of parameters.
+    """
+
+    own: set[int] = dataclasses.field(default_factory=set)
+    turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    partner_turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    partner_signs: list[Weighting] = dataclasses.field(default_factory=list)
+
+
 def find_flips(
     symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
-) -> tuple[list[Signature], list[tuple[Turns, Turns]]]:
-    """Which generators flip each captured value, found by flipping them.
-
-    Per site those of its own factor, and those (factor, generator) of no units at all or of its
-    parents, which flip it as a whole or parent by parent, and what it is multiplied by, if that is
-    data.
-    """
-    own: list[set[int]] = [set() for _ in sites]
-    turns: list[tuple[list[tuple[str, int]], ...]] = [([], []) for _ in sites]
+) -> list[Flips]:
+    """Which sign generators flip what is read at each site."""
+    found = [Flips() for _ in sites]
     read = {site.factor for site in sites}
     read |= {parent for name in read for parent in symmetry.parents[name]}
+    if any(_is_made(site) for site in sites):
+        read |= {factor.name for factor in symmetry.factors}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
     run = jax.jit(lambda p: probe.values(p, inputs))
     plain = run(params) if signed and sites else []
@@ -145,19 +157,27 @@ def find_flips(
         element = identity._replace(signs=identity.signs | {name: flipped})
         moved = run(symmetry.act(element, params))
 
-        def turned(factor: str, value: Captured, block: Block, b: list[Any] = moved) -> bool:
-            x, y = (front(symmetry, factor, block, v[value.number]) for v in (plain, b))
+        def turned(value: Captured, block: Block, b: list[Any] = moved) -> bool:
+            x, y = (v[value.number][block.at()] for v in (plain, b))
             return float(jnp.vdot(x, y)) < 0
 
-        whole = not symmetry.factor(name).index
-        for number, site in enumerate(sites):
+        index = symmetry.factor(name).index
+        for site, flips in zip(sites, found, strict=True):
+            partner, block = site.partner, site.partner_block
             if site.factor == name:
-                if turned(name, site.value, site.block):
-                    own[number].add(generator)
-            elif whole or name in symmetry.parents[site.factor]:
-                if turned(site.factor, site.value, site.block):
-                    turns[number][0].append((name, generator))
-                partner, block = site.partner, site.partner_block
-                if partner and partner.data and block and turned(site.factor, partner, block):
-                    turns[number][1].append((name, generator))
-    return [frozenset(s) for s in own], [(tuple(a), tuple(b)) for a, b in turns]
+                if turned(site.value, site.block):
+                    flips.own.add(generator)
+            elif not index or name in symmetry.parents[site.factor]:
+                if turned(site.value, site.block):
+                    flips.turns.append((name, generator))
+                if partner and partner.data and block and turned(partner, block):
+                    flips.partner_turns.append((name, generator))
+            if partner and block and _is_made(site) and turned(partner, block):
+                places = tuple(block.sides.index(side) for side in index if side in block.sides)
+                flips.partner_signs.append(Weighting(name, generator, places, 1.0))
+    return found
+
+
+def _is_made(site: Site) -> bool:
+    """Whether a value is multiplied by something made of parameters that is none as it stands."""
+    return site.partner is not None and not site.partner.data and site.partner.leaf is None
