@@ -54,7 +54,7 @@ def _sites(symmetry: Symmetry, probe: Probe, cost: str, names: frozenset[str]) -
                         sites.append(Site(name, value, block))
                         continue
                     other = _counterpart(contraction, name, value, block, partner)
-                    if other is not None:
+                    if other is not None and (not partner.data or _plain(symmetry, name, other)):
                         sites.append(Site(name, value, block, partner, other))
     return sites
 
