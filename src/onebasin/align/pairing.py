@@ -243,7 +243,7 @@ class Pairing:
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
         a = front(self._flipped(term, axis, state, {axis}), at, axis)
-        if any(name in self.symmetry.parents.get(side, ()) for side in term.sides):
+        if (*self.symmetry.parents[name], name) in map(self.symmetry.parents.get, term.sides):
             return self._product_by_place(term, axis, state)
         b = front(self._moved(term, state, skip={axis}), at, axis)
         product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
@@ -254,14 +254,18 @@ class Pairing:
     def _product_by_place(self, term: Term, axis: int, state: State) -> np.ndarray:
         """The part of a parent's gains that a term gives which dependants of it are sides of."""
         name = term.sides[axis]
-        below = [side for side, up in self.symmetry.parents.items() if up == (name,)]
-        a = front(self._flipped(term, axis, state, {axis}), [], axis)[0]
-        rows = []
-        for place, row in enumerate(a):
-            there = self._held_at((place,), below, state)
-            b = front(self._moved(term, there, skip={axis}), [], axis)[0]
-            rows.append(b @ row)
-        return np.stack(rows)
+        parents = self.symmetry.parents
+        below = [side for side in term.sides if parents.get(side) == (*parents[name], name)]
+        at = [term.sides.index(parent) for parent in parents[name]]
+        a = front(self._flipped(term, axis, state, {axis}), at, axis)
+        copies, n = self._copies(name), a.shape[1]
+        product = np.empty((len(a), n, n), a.dtype)
+        for number, place in enumerate(np.ndindex(*copies, n)):
+            there = self._held_at(place, below, state)
+            row = number // n, number % n
+            b = front(self._moved(term, there, skip={axis}), at, axis)[row[0]]
+            product[row] = np.einsum("jr,r->j", b, a[row])
+        return product.reshape(*copies, n, n)
 
     def _held_at(self, parent: tuple[int, ...], names: list[str], state: State) -> State:
         """The state with factors as they are where a parent ends, whichever one is moved there."""
