@@ -119,11 +119,13 @@ class Batches:
 
     def fold(self, fun: Callable[[Any], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """What fun gives on every batch, a pytree, merged from the first to the last."""
-        found, _ = jax.lax.scan(
-            lambda held, batch: (merge(held, fun(batch)), None),
-            fun(self.first),
-            jax.tree.map(lambda x: x[1:], self.full),
-        )
+        found = fun(self.first)
+        further = jax.tree.map(lambda x: x[1:], self.full)
+        if len(jax.tree.leaves(further)[0]):
+            # Else a second copy of fun would be compiled, and never run.
+            found, _ = jax.lax.scan(
+                lambda held, batch: (merge(held, fun(batch)), None), found, further
+            )
         return found if self.rest is None else merge(found, fun(self.rest))
 
     def map(self, fun: Callable[[Any], jax.Array]) -> jax.Array:
