@@ -13,6 +13,11 @@ summed over examples, positions and every contraction that reads the factor. The
 unit does not change when it is rescaled or flipped. Where one operand is a parameter, its product
 uses the present permutation of its other side, so deep networks need coordinate descent; for a
 convolution the windows of both kernels are compared tap by tap.
+
+A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared where
+it is made, as in preactivations, whatever the cost; one that none makes (the state of a loop) where
+it is read, as in activations. What is seen inside a loop only, or only where two factors meet, as
+the tokens and units of a mixer do, is out of reach.
 """
 
 from __future__ import annotations
