@@ -169,7 +169,9 @@ class DataObjective:
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
             gram, signature = self._unsigned(each, state)
-            _add(found, signature, gram * self.turned(each, state))
+            if each.turns or each.partner_turns:
+                gram = gram * self.turned(each, state)
+            _add(found, signature, gram)
         return found
 
     def turned(self, each: Measured, state: State, value_only: bool = False) -> np.ndarray:
