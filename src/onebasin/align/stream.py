@@ -55,8 +55,10 @@ class Products(NamedTuple):
     @classmethod
     def of(cls, x: Any, y: Any, centred: bool) -> Products:
         """Those of values [parents flattened, units, everything else]; about 0 unless centred."""
-        means = (x.mean(-1), y.mean(-1)) if centred else (jnp.zeros(()), jnp.zeros(()))
-        x, y = x - means[0][..., None], y - means[1][..., None]
+        means = jnp.zeros(()), jnp.zeros(())
+        if centred:
+            means = x.mean(-1), y.mean(-1)
+            x, y = x - means[0][..., None], y - means[1][..., None]
         squares = jnp.square(x).sum(-1), jnp.square(y).sum(-1)
         count = jnp.asarray(float(x.shape[-1]))
         return cls(count, means, squares, jnp.einsum("pir,qjr->pqij", x, y))
