@@ -16,8 +16,8 @@ convolution the windows of both kernels are compared tap by tap.
 
 A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared where
 it is made, as in preactivations, whatever the cost; one that none makes (the state of a loop) where
-it is read, as in activations. What is seen inside a loop only, or only where two factors meet, as
-the tokens and units of a mixer do, is out of reach.
+it is read, as in activations. Where one is only seen together with another's units, as tokens of a
+mixer are, the other's are summed. What is seen inside a loop only is out of reach.
 """
 
 from __future__ import annotations
@@ -70,13 +70,17 @@ class DataCost:
         parts = [self._batches.first]
         parts += [] if self._batches.rest is None else [self._batches.rest]
         self._probes = {_size(part): Probe(apply_fn, params, part) for part in parts}
-        sites = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
-        self._sites = next(iter(sites.values()))
+        found = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
+        first, probe = next(iter(self._probes.items()))
+        check_covered(symmetry, found[first], cost)
+        flips = find_flips(symmetry, probe, found[first], params, parts[0])
+        kept = [number for number, each in enumerate(flips) if not each.torn]
+        self._flips = [flips[number] for number in kept]
+        sites = {n: [own[number] for number in kept] for n, own in found.items()}
+        self._sites = sites[first]
+        check_covered(symmetry, self._sites, cost)
         centred = cost == "correlation"
         self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
-        check_covered(symmetry, self._sites, cost)
-        probe = next(iter(self._probes.values()))
-        self._flips = find_flips(symmetry, probe, self._sites, params, parts[0])
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""

@@ -32,21 +32,26 @@ def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
     """Every place where a movable factor is read (for preactivations: made).
 
     A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared
-    where it is made, and one that none makes where it is read.
+    where it is made, and one that none makes where it is read. Where it is only seen together with
+    another's units (the tokens of a mixer), these are summed.
     """
     sites = _sites(symmetry, probe, cost, symmetry.permutable)
-    unseen = frozenset(_uncovered(symmetry, sites))
     other = "activations" if cost == "preactivations" else "preactivations"
-    return sites + _sites(symmetry, probe, other, unseen)
+    for kind, together in ((other, False), (cost, True)):
+        unseen = frozenset(_uncovered(symmetry, sites))
+        sites += _sites(symmetry, probe, kind, unseen, together) if unseen else []
+    return sites
 
 
-def _sites(symmetry: Symmetry, probe: Probe, cost: str, names: frozenset[str]) -> list[Site]:
+def _sites(
+    symmetry: Symmetry, probe: Probe, cost: str, names: frozenset[str], together: bool = False
+) -> list[Site]:
     sites = []
     for contraction in probe.contractions:
         for value, partner in _compared(contraction, cost):
             for block in value.blocks:
                 for name in dict.fromkeys(block.sides):
-                    if name not in names or not _plain(symmetry, name, block):
+                    if name not in names or not _plain(symmetry, name, block, together):
                         continue
                     if cost != "preactivations" and name not in contraction.over:
                         continue
@@ -89,12 +94,15 @@ def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captu
     return [(operand, None) for operand in (left, right) if operand.data]
 
 
-def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
+def _plain(symmetry: Symmetry, name: str, block: Block, together: bool = False) -> bool:
     """Whether a block has the factor and its parents once, and nothing else that moves."""
-    parents = symmetry.parents[name]
-    wanted = {name, *parents}
-    moving = [s for s in block.sides if s in symmetry.permutable]
-    return all(block.sides.count(n) == 1 for n in wanted) and all(s in wanted for s in moving)
+    once = all(block.sides.count(n) == 1 for n in (name, *symmetry.parents[name]))
+    return once and (together or not _others(symmetry, name, block))
+
+
+def _others(symmetry: Symmetry, name: str, block: Block) -> set[str]:
+    """What moves in a block, but for a factor and its parents."""
+    return set(block.sides) & symmetry.permutable - {name, *symmetry.parents[name]}
 
 
 def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
@@ -102,7 +110,7 @@ def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
     if missing:
         raise ValueError(
             f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a loop, or "
-            "only together with the units of another factor): use cost='weights'"
+            "only together with another's units, which flip): use cost='weights'"
         )
 
 
@@ -114,10 +122,15 @@ def _uncovered(symmetry: Symmetry, sites: list[Site]) -> list[str]:
 
 
 def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
-    """[parents flattened, units, everything else]."""
+    """[parents flattened, units, everything else]; the units of another factor are summed."""
     sides = block.sides
     at = [*(sides.index(p) for p in symmetry.parents[name]), sides.index(name)]
-    moved = jnp.moveaxis(array[block.at()].reshape(block.shape), at, range(len(at)))
+    others = _others(symmetry, name, block)
+    whole = array[block.at()].reshape(block.shape)
+    if others:
+        axes = tuple(axis for axis, side in enumerate(sides) if side in others)
+        whole = whole.sum(axes, keepdims=True)
+    moved = jnp.moveaxis(whole, at, range(len(at)))
     copies = int(np.prod(moved.shape[: len(at) - 1], dtype=int))
     return moved.reshape(copies, moved.shape[len(at) - 1], -1)
 
@@ -131,12 +144,14 @@ class Flips:
         turns: Those that flip the value as a whole, or all units of a parent.
         partner_turns: The same of what the value is multiplied by, if that is data.
         partner_signs: All that flip what it is multiplied by, if that is made of parameters.
+        torn: Whether units of another factor that are summed have signs of their own there.
     """
 
     own: set[int] = dataclasses.field(default_factory=set)
     turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     partner_turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     partner_signs: list[Weighting] = dataclasses.field(default_factory=list)
+    torn: bool = False
 
 
 def find_flips(
@@ -146,6 +161,7 @@ def find_flips(
     found = [Flips() for _ in sites]
     read = {site.factor for site in sites}
     read |= {parent for name in read for parent in symmetry.parents[name]}
+    read = read.union(*(_others(symmetry, site.factor, site.block) for site in sites))
     if any(_is_made(site) for site in sites):
         read |= {factor.name for factor in symmetry.factors}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
@@ -172,6 +188,8 @@ def find_flips(
                     flips.turns.append((name, generator))
                 if partner and partner.data and block and turned(partner, block):
                     flips.partner_turns.append((name, generator))
+            elif name in _others(symmetry, site.factor, site.block):
+                flips.torn |= turned(site.value, site.block)
             if partner and block and _is_made(site) and turned(partner, block):
                 places = tuple(block.sides.index(side) for side in index if side in block.sides)
                 flips.partner_signs.append(Weighting(name, generator, places, 1.0))
