@@ -129,6 +129,8 @@ def test_data(name: str, cost: str) -> None:
             return
         found = ob.align(symmetry, moving, to=params, cost=cost, **at_work)
         assert gap(params, found.params) < 1e-4, seed
+        # The right match costs nothing: a wrong sign inside the cost would show here first.
+        assert found.cost <= 1e-4 * max(found.cost_before, 1), seed
 
 
 @pytest.mark.parametrize("activation", [jax.nn.gelu, jnp.tanh])
