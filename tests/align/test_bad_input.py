@@ -73,21 +73,20 @@ def test_group_of_another_model(setting):
         ob.align(symmetry, other, to=other)
 
 
-def test_factor_that_no_contraction_reads():
+def test_factor_that_is_seen_inside_a_loop_only():
     def model(params, x):
         def step(state, token):
-            return jnp.tanh(token @ params["in"] + state @ params["w"]), None
+            hidden = jax.nn.gelu(token @ params["in"] + state @ params["w"])
+            return hidden @ params["back"], None
 
         return jax.lax.scan(step, jnp.zeros(4), x)[0] @ params["out"]
 
-    keys = jax.random.split(jax.random.key(0), 3)
-    params = {
-        "in": jax.random.normal(keys[0], (3, 4)),
-        "w": jax.random.normal(keys[1], (4, 4)),
-        "out": jax.random.normal(keys[2], (4, 2)),
-    }
+    shapes = {"in": (3, 5), "w": (4, 5), "back": (5, 4), "out": (4, 2)}
+    keys = jax.random.split(jax.random.key(0), 4)
+    params = {n: jax.random.normal(k, shapes[n]) for n, k in zip(shapes, keys, strict=True)}
     symmetry = ob.discover(model, params, INPUTS)
-    found = ob.align(symmetry, params, to=params, cost="activations", apply_fn=model, inputs=INPUTS)
-    assert found.num_transpositions == 0
-    with pytest.raises(ValueError, match="use cost='weights'"):
-        ob.align(symmetry, params, to=params, cost="preactivations", apply_fn=model, inputs=INPUTS)
+    assert sorted(f.size for f in symmetry.factors) == [4, 5]
+    (inner,) = (f.name for f in symmetry.factors if f.size == 5)
+    for cost in ("activations", "correlation", "contributions", "preactivations"):
+        with pytest.raises(ValueError, match=f"'{inner}' at work .*: use cost='weights'"):
+            ob.align(symmetry, params, to=params, cost=cost, apply_fn=model, inputs=INPUTS)

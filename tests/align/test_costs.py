@@ -1,4 +1,4 @@
-"""Costs on Gaussians: which of them see a swap of variances."""
+"""Costs: which of those on Gaussians see a swap of variances, and what gains are worth."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import onebasin as ob
-from onebasin.align.channels import GAUSSIAN_COSTS
+from onebasin.align.channels import GAUSSIAN_COSTS, weights
 from onebasin.align.pairing import Pairing
 from onebasin.align.state import State
 
@@ -70,3 +70,54 @@ def test_price_is_the_divergence(toy, cost):
         }[cost]
         price = channels.cost(pairing.objective(state))
         assert price == pytest.approx(float(np.sum(expected)), rel=1e-4, abs=1e-4)
+
+
+def hidden(params, x):
+    return jax.nn.relu(x @ params["w"] + params["b"]) @ params["v"]
+
+
+@pytest.mark.parametrize("batch_size", [1000, 7])
+def test_correlation_of_units_that_hardly_change(batch_size):
+    """Deviations of 0.01 around 1,000, and a unit that never fires: squares would cancel."""
+    rng = np.random.default_rng(0)
+    bias = np.append(np.full(7, 1000.0), -1000.0)
+    shapes = {"w": (4, 8), "v": (8, 2)}
+    params = {k: jnp.asarray(0.01 * rng.normal(size=n), jnp.float32) for k, n in shapes.items()}
+    params["b"] = jnp.asarray(bias, jnp.float32)
+    inputs = jnp.asarray(rng.normal(size=(60, 4)), jnp.float32)
+    symmetry = ob.discover(hidden, params, inputs)
+    moving = symmetry.act(symmetry.random(jax.random.key(0)), params)
+    found = ob.align(
+        symmetry,
+        moving,
+        to=params,
+        cost="correlation",
+        apply_fn=hidden,
+        inputs=inputs,
+        batch_size=batch_size,
+    )
+    assert jnp.allclose(found.params["w"], params["w"], rtol=1e-4, atol=1e-6)
+    assert found.cost_before > 1
+    assert found.cost == pytest.approx(0, abs=0.01)
+
+
+def test_gains_of_a_parent_are_what_the_objective_gains():
+    """Pieces of a maxout stay at their places while whole units are exchanged."""
+
+    def maxout(params, x):
+        return (x @ params["w"]).reshape(-1, 5, 3).max(axis=-1) @ params["v"]
+
+    rng = np.random.default_rng(0)
+    pair = [[rng.normal(size=n).astype(np.float32) for n in ((5, 2), (4, 15))] for _ in range(2)]
+    params = dict(zip(("v", "w"), pair[0], strict=True))
+    symmetry = ob.discover(maxout, params, jnp.ones((3, 4)))
+    (parent,) = (f.name for f in symmetry.factors if f.size == 5)
+    pairing = Pairing(symmetry, weights(*pair).channels)
+    state = State.random(symmetry, rng)
+    (gains,) = pairing.gains(parent, state).values()
+    found = []
+    for _ in range(3):
+        state.permutations[parent] = rng.permutation(5)
+        predicted = gains[np.arange(5), state.permutations[parent]].sum()
+        found.append(pairing.objective(state) - predicted)
+    assert np.ptp(found) < 1e-4

@@ -115,6 +115,12 @@ def test_gaussians_go_through_jit_vmap_and_grad():
     np.testing.assert_allclose(flat(slope), 0, atol=1e-5)
 
 
+def test_parameters_may_be_a_list_of_layers():
+    layers = [[jnp.ones((2, 3)), jnp.ones(3)], [jnp.ones((3, 1)), jnp.ones(1)]]
+    q = Gaussian(layers, jax.tree.map(lambda x: 2 * x, layers))
+    assert [float(v.max()) for v in jax.tree.leaves(q.variance())] == [4.0] * 4
+
+
 def test_std_as_a_number_and_text():
     q = Gaussian({"w": jnp.zeros((2, 3))}, 0.5)
     np.testing.assert_array_equal(q.std["w"], np.full((2, 3), 0.5))

@@ -13,26 +13,34 @@ summed over examples, positions and every contraction that reads the factor. The
 unit does not change when it is rescaled or flipped. Where one operand is a parameter, its product
 uses the present permutation of its other side, so deep networks need coordinate descent; for a
 convolution the windows of both kernels are compared tap by tap.
+
+A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared where
+it is made, as in preactivations, whatever the cost; one that none makes (the state of a loop) where
+it is read, as in activations. Where one is only seen together with another's units, as tokens of a
+mixer are, the other's are summed. What is seen inside a loop only is out of reach.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align.data_objective import DataObjective, Measured
+from onebasin.align.data_objective import DataObjective
+from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
-from onebasin.align.sites import Site, check_covered, find_flips, find_sites, front
-from onebasin.align.stream import Batches
+from onebasin.align.sites import Flips, Site, check_covered, find_flips, find_sites, front
+from onebasin.align.stream import Batches, Products, outer
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.elements import Block
+
+ROUNDING = 1e-6
 
 
 class DataCost:
@@ -62,12 +70,17 @@ class DataCost:
         parts = [self._batches.first]
         parts += [] if self._batches.rest is None else [self._batches.rest]
         self._probes = {_size(part): Probe(apply_fn, params, part) for part in parts}
-        sites = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
-        self._sites = next(iter(sites.values()))
-        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites))
+        found = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
+        first, probe = next(iter(self._probes.items()))
+        check_covered(symmetry, found[first], cost)
+        flips = find_flips(symmetry, probe, found[first], params, parts[0])
+        kept = [number for number, each in enumerate(flips) if not each.torn]
+        self._flips = [flips[number] for number in kept]
+        sites = {n: [own[number] for number in kept] for n, own in found.items()}
+        self._sites = sites[first]
         check_covered(symmetry, self._sites, cost)
-        probe = next(iter(self._probes.values()))
-        self._flips, self._wholes = find_flips(symmetry, probe, self._sites, params, parts[0])
+        centred = cost == "correlation"
+        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
@@ -95,17 +108,17 @@ class DataCost:
     def _objective(self, found: list[dict[str, Any]], reference: Any, moving: Any) -> DataObjective:
         pairing = Pairing(self.symmetry, [])
         measured = []
-        read = zip(self._sites, found, self._flips, self._wholes, strict=True)
-        for site, sums, flipped, wholes in read:
+        read = zip(self._sites, found, self._flips, strict=True)
+        for site, sums, flips in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
-            each = Measured(site.factor, gram, norms, flipped, wholes[0])
-            each.partner_wholes = wholes[1]
+            each = Measured(site.factor, gram, norms, frozenset(flips.own), tuple(flips.turns))
+            each.partner_turns = tuple(flips.partner_turns)
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
                 else:
                     each.term = len(pairing.terms)
-                    block = _with_signs(self.symmetry, site.partner, site.partner_block)
+                    block = _with_signs(self.symmetry, site.partner, site.partner_block, flips)
                     pair = [a[block.at()].reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
                     each.partner_norms = (
@@ -131,6 +144,7 @@ def _totals(
     symmetry: Symmetry,
     probes: dict[int, Probe],
     sites: dict[int, list[Site]],
+    centred: bool,
     reference: Any,
     stacked: Any,
     batches: Batches,
@@ -142,7 +156,8 @@ def _totals(
         own = probes[size].values(reference, batch)
         return jax.lax.map(
             lambda p: [
-                _measure(symmetry, site, own, probes[size].values(p, batch)) for site in sites[size]
+                _measure(symmetry, site, centred, own, probes[size].values(p, batch))
+                for site in sites[size]
             ],
             stacked,
         )
@@ -159,7 +174,7 @@ def _totals(
 
         return jax.lax.map(of, stacked)
 
-    found = batches.sum(of_batch)
+    found = batches.fold(of_batch, _merge)
     held = parameters(batches.first)
     return [sums | parameter for sums, parameter in zip(found, held, strict=True)]
 
@@ -169,40 +184,36 @@ def _parameter(site: Site) -> int | None:
     return None if site.partner is None or site.partner.data else site.partner.number
 
 
-def _measure(symmetry: Symmetry, site: Site, a: list[Any], b: list[Any]) -> dict[str, Any]:
-    sums = {"own": _sums(symmetry, site.factor, site.value, site.block, a, b)}
+def _merge(a: list[dict[str, Products]], b: list[dict[str, Products]]) -> list[Any]:
+    merge = jax.vmap(Products.merge)
+    return [{k: merge(x[k], y[k]) for k in x} for x, y in zip(a, b, strict=True)]
+
+
+def _measure(
+    symmetry: Symmetry, site: Site, centred: bool, a: list[Any], b: list[Any]
+) -> dict[str, Products]:
+    def products(value: Captured, block: Block) -> Products:
+        x, y = (front(symmetry, site.factor, block, v[value.number]) for v in (a, b))
+        return Products.of(x, y, centred)
+
+    sums = {"own": products(site.value, site.block)}
     if site.partner is not None and site.partner.data and site.partner_block is not None:
-        sums["partner"] = _sums(symmetry, site.factor, site.partner, site.partner_block, a, b)
+        sums["partner"] = products(site.partner, site.partner_block)
     return sums
 
 
-def _sums(
-    symmetry: Symmetry, name: str, value: Captured, block: Block, a: list[Any], b: list[Any]
-) -> dict[str, Any]:
-    x = front(symmetry, name, block, a[value.number])
-    y = front(symmetry, name, block, b[value.number])
-    return {
-        "product": jnp.einsum("pir,qjr->pqij", x, y),
-        "sums": (x.sum(-1), y.sum(-1)),
-        "squares": (jnp.square(x).sum(-1), jnp.square(y).sum(-1)),
-        "count": jnp.asarray(float(x.shape[-1])),
-    }
-
-
-def _finish(
-    sums: dict[str, Any], correlate: bool
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    product, squares = sums["product"], sums["squares"]
+def _finish(found: Products, correlate: bool) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     if not correlate:
-        return product, (squares[0], squares[1])
-    count = float(sums["count"])
-    means = [s / count for s in sums["sums"]]
-    stds = [np.sqrt(np.maximum(q / count - m**2, 0)) for q, m in zip(squares, means, strict=True)]
-    cov = product / count - means[0][:, None, :, None] * means[1][None, :, None, :]
-    scale = stds[0][:, None, :, None] * stds[1][None, :, None, :]
-    # A unit that never changes has no correlation with anything.
-    correlation = np.divide(cov, scale, out=np.zeros_like(cov), where=scale > 1e-12)
-    return correlation, (np.ones_like(stds[0]), np.ones_like(stds[1]))
+        return found.product, found.squares
+    squares = [s + m**2 * found.count for s, m in zip(found.squares, found.means, strict=True)]
+    pairs = zip(found.squares, squares, strict=True)
+    # A unit that never changes has no correlation with anything; nor has one that rounding moves.
+    changes = [deviation > ROUNDING**2 * square for deviation, square in pairs]
+    scale = outer(*(np.sqrt(s) for s in found.squares))
+    correlation = np.divide(
+        found.product, scale, out=np.zeros_like(found.product), where=outer(*changes)
+    )
+    return correlation, (changes[0].astype(np.float32), changes[1].astype(np.float32))
 
 
 def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) -> np.ndarray:
@@ -214,10 +225,11 @@ def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) ->
     return norms.transpose(order).reshape(-1, symmetry.sizes[name])
 
 
-def _with_signs(symmetry: Symmetry, value: Captured, block: Block) -> Block:
-    """The block as the symmetry knows it, with the signs that act on it, if it is a parameter."""
-    if value.leaf is not None:
-        for own in symmetry.leaves[value.leaf].blocks:
-            if own.ranges == block.ranges and own.picks == block.picks:
-                return own
+def _with_signs(symmetry: Symmetry, value: Captured, block: Block, flips: Flips) -> Block:
+    """The block of a parameter, or of what is made of some, with the signs that act on it."""
+    if value.leaf is None:
+        return dataclasses.replace(block, signs=tuple(flips.partner_signs))
+    for own in symmetry.leaves[value.leaf].blocks:
+        if own.ranges == block.ranges and own.picks == block.picks:
+            return own
     return block

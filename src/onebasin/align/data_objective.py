@@ -6,48 +6,19 @@ reads it enters with the present permutation of its other side.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 
 import numpy as np
 
+from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Gains, Signature, best_signs
 from onebasin.align.state import State
-from onebasin.align.terms import Term
+from onebasin.align.terms import Term, spread
 from onebasin.symmetry import Symmetry
 
 TIE_BREAK = 1e-5
-MOST_FLIPS = 32
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Measured:
-    """What one place of a factor gives, summed over the data.
-
-    Attributes:
-        factor: The factor that is read there.
-        gram: Products [p, q, i, j] of the reference's units with the other's; p, q their parents.
-        norms: Squared norms [p, i] of the reference's units, and of the other's.
-        flipped_by: The sign generators of the factor that flip the value.
-        wholes: Signs (factor, generator) that flip the value as a whole, as those before a
-            LayerNorm do.
-        partner_gram: The same products of what the value is multiplied by, if that is data.
-        partner_norms: Its squared norms.
-        partner_wholes: The signs that flip it as a whole, if it is data.
-        term: The number of the parameter that it is multiplied by, among the terms of a pairing.
-    """
-
-    factor: str
-    gram: np.ndarray
-    norms: tuple[np.ndarray, np.ndarray]
-    flipped_by: Signature
-    wholes: tuple[tuple[str, int], ...] = ()
-    partner_gram: np.ndarray | None = None
-    partner_norms: tuple[np.ndarray, np.ndarray] | None = None
-    partner_wholes: tuple[tuple[str, int], ...] = ()
-    term: int | None = None
 
 
 class DataObjective:
@@ -66,10 +37,11 @@ class DataObjective:
         self._by_factor: dict[str, list[Measured]] = {}
         for each in measured:
             self._by_factor.setdefault(each.factor, []).append(each)
-        self._by_whole: dict[str, list[Measured]] = {}
+        self._by_turn: dict[str, list[Measured]] = {}
         for each in measured:
             for name in dict.fromkeys(name for name, _ in self._turns(each)):
-                self._by_whole.setdefault(name, []).append(each)
+                self._by_turn.setdefault(name, []).append(each)
+        self._wholes = {name for name in self._by_turn if not symmetry.factor(name).index}
         self._constant = self._norms()
 
     def products(self) -> Iterator[tuple[Measured, Term | None]]:
@@ -84,14 +56,14 @@ class DataObjective:
         return [
             f.name
             for f in self.symmetry.factors
-            if f.name in self._by_whole
+            if f.name in self._wholes
             or ("permutation" in f.kinds and (f.name in self._by_factor or f.name in parents))
         ]
 
     def exact(self) -> bool:
         free = not any(self.symmetry.parents[name] for name in self._by_factor)
         coupled = any(each.term is not None for own in self._by_factor.values() for each in own)
-        return free and not coupled and not self._by_whole
+        return free and not coupled and not self._wholes
 
     def quadratic(self) -> set[str]:
         return set()
@@ -100,7 +72,7 @@ class DataObjective:
         found = set()
         for own, several in self._by_factor.items():
             for each in several:
-                bound = {own, *(whole for whole, _ in self._turns(each))}
+                bound = {own, *(turn for turn, _ in self._turns(each))}
                 if name in bound and len(bound) > 1:
                     found |= bound
                 if each.term is None:
@@ -132,7 +104,7 @@ class DataObjective:
         found = self._matched_gains(name, state)
         if _told_apart(found):
             return found
-        return self._with_weights(found, self.weights.gains(name, state))
+        return self.break_ties(found, self.weights.gains(name, state))
 
     def _matched_gains(self, name: str, state: State) -> Gains:
         return {
@@ -179,10 +151,10 @@ class DataObjective:
         found = self._data_gains(name, state)
         if _told_apart(found):
             return found
-        return self._with_weights(found, self.weights.outer_gains(name, state))
+        return self.break_ties(found, self.weights.outer_gains(name, state))
 
-    def _with_weights(self, found: Gains, weights: Gains) -> Gains:
-        """Breaks ties: units that the data never excite are told apart by their weights alone."""
+    def break_ties(self, found: Gains, weights: Gains) -> Gains:
+        """Adds a little of the weights, which alone tell apart what the data never excite."""
         largest = max((float(np.abs(g).max(initial=0)) for g in found.values()), default=0.0)
         heaviest = max((float(np.abs(g).max(initial=0)) for g in weights.values()), default=0.0)
         if not heaviest:
@@ -197,10 +169,19 @@ class DataObjective:
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
             gram, signature = self._unsigned(each, state)
-            if each.wholes or each.partner_wholes:
-                gram = gram * _product(each.wholes + each.partner_wholes, state)
-            found[signature] = found[signature] + gram if signature in found else gram
+            if each.turns or each.partner_turns:
+                gram = gram * self.turned(each, state)
+            _add(found, signature, gram)
         return found
+
+    def turned(self, each: Measured, state: State, value_only: bool = False) -> np.ndarray:
+        """The signs [p, 1, 1, 1] of the value of a place, times those of its partner if wanted."""
+        parents = self.symmetry.parents[each.factor]
+        total = np.ones([self.symmetry.sizes[p] for p in parents], np.float32)
+        for name, generator in each.turns + (() if value_only else each.partner_turns):
+            places = [parents.index(p) for p in self.symmetry.factor(name).index]
+            total = total * spread(state.signs[name][..., generator], places, len(parents))
+        return total.reshape(-1, 1, 1, 1)
 
     def _unsigned(self, each: Measured, state: State) -> tuple[np.ndarray, Signature]:
         """Products of one place before signs of its units and of the whole, and what flips them."""
@@ -210,12 +191,8 @@ class DataObjective:
             return each.gram * self._partner(each, state), frozenset()
         return each.gram, each.flipped_by
 
-    def own_gains(self, name: str, state: State) -> np.ndarray:
-        n = self.symmetry.sizes[name]
-        if name not in self._by_factor:
-            return np.zeros((n, n), np.float32)
-        totals, _ = best_signs(self.gains(name, state), self.symmetry.factor(name).signs)
-        return totals
+    def own_gains(self, name: str, state: State) -> Gains:
+        return self.gains(name, state) if name in self._by_factor else {}
 
     def moving_norms(self, name: str) -> np.ndarray:
         """Squared norm of every moving unit's activation (or contribution), [parents.., j]."""
@@ -229,27 +206,43 @@ class DataObjective:
         return total
 
     def sign_gains(self, name: str, state: State) -> Gains:
-        """What the signs of values as a whole decide, all else held, by signature."""
+        """What the signs of a factor decide at the present matches, all else held, by signature."""
         found: Gains = {}
         there = State(state.permutations, state.signs | {name: np.ones_like(state.signs[name])})
-        for each in self._by_whole.get(name, ()):
+        for each in self._by_factor.get(name, ()):
+            if each.flipped_by:
+                gram = each.gram * self.turned(each, there, value_only=True)
+                _add(found, each.flipped_by, self._matched(each, gram, there))
+        index = self.symmetry.factor(name).index
+        for each in self._by_turn.get(name, ()):
             gram, flipped = self._unsigned(each, there)
-            own = self._at_matches(each.factor, gram, there)
-            columns = there.permutations[each.factor]
-            own = np.take_along_axis(own, columns[..., None], axis=-1)[..., 0]
+            own = self._matched(each, gram * self.turned(each, there), there)
             if flipped:
                 own = own * np.prod(there.signs[each.factor][..., sorted(flipped)], axis=-1)
-            signature = frozenset(g for whole, g in self._turns(each) if whole == name)
-            total = own.sum() * _product(each.wholes + each.partner_wholes, there)
-            found[signature] = found[signature] + total if signature in found else total
+            sides = *self.symmetry.parents[each.factor], each.factor
+            rest = tuple(axis for axis, side in enumerate(sides) if side not in index)
+            signature = frozenset(g for turn, g in self._turns(each) if turn == name)
+            _add(found, signature, own.sum(axis=rest))
         return found
 
+    def _matched(self, each: Measured, gram: np.ndarray, state: State) -> np.ndarray:
+        """Products [parents.., i] of matched units."""
+        own = self._at_matches(each.factor, gram, state)
+        columns = state.permutations[each.factor]
+        return np.take_along_axis(own, columns[..., None], axis=-1)[..., 0]
+
     def _turns(self, each: Measured) -> frozenset[tuple[str, int]]:
-        """The signs that flip what a place is compared by, its value times the partner if any."""
+        """The signs that flip what a place is compared by, its value times the partner if any.
+
+        But for those of its own units: as a whole, or all units of a parent.
+        """
         if each.term is None:
-            return frozenset(each.wholes) ^ frozenset(each.partner_wholes)
+            return frozenset(each.turns) ^ frozenset(each.partner_turns)
         signs = self._pairing.terms[each.term].block.signs
-        return frozenset(each.wholes) ^ {(w.factor, w.generator) for w in signs if not w.places}
+        above = self.symmetry.parents[each.factor]
+        return frozenset(each.turns) ^ {
+            (w.factor, w.generator) for w in signs if not w.places or w.factor in above
+        }
 
     def untold(self, state: State) -> list[str]:
         """Factors with units that the data do not tell apart; weights do that for them."""
@@ -276,62 +269,9 @@ class DataObjective:
                     total += float(own.sum())
         return total
 
-    def settle_signs(self, state: State) -> None:
-        """Signs that the activations decide, and where they leave them open, the weights."""
-        self._settle_signs(state)
-        signed = [f for f in self.symmetry.factors if f.signs]
-        if all(f.index and f.signs == 1 for f in signed):
-            return
-        # Signs of a whole, and those of all units together, are bound up with one another.
-        for name, generator in [(f.name, g) for f in signed for g in range(f.signs)][:MOST_FLIPS]:
-            trial = state.copy()
-            trial.signs[name][..., generator] *= -1
-            self._settle_signs(trial, held=name)
-            self._settle_signs(trial)
-            if self._nearer(trial, state):
-                state.signs = trial.signs
 
-    def _nearer(self, trial: State, state: State) -> bool:
-        """Whether the activations, and if they do not care the weights, prefer a state."""
-        new, old = self.objective(trial), self.objective(state)
-        if abs(new - old) > 1e-5 * max(abs(new), abs(old)):
-            return new > old
-        return self.weights.objective(trial) > self.weights.objective(state)
-
-    def _settle_signs(self, state: State, held: str | None = None) -> None:
-        signed = [f for f in self.symmetry.factors if f.signs and f.name != held]
-        # First one after the other, on weights that no factor further on can flip.
-        known: set[str] | None = {held} if held else set()
-        for _ in range(5):
-            before = {k: v.copy() for k, v in state.signs.items()}
-            for factor in signed:
-                seen = self._sign_gains(factor.name, state)
-                gains = self._with_weights(seen, self.weights.sign_gains(factor.name, state, known))
-                if gains:
-                    state.signs[factor.name] = best_signs(gains, factor.signs)[1]
-                if known is not None:
-                    known.add(factor.name)
-            if known is None and all(np.array_equal(before[k], state.signs[k]) for k in before):
-                break
-            known = None
-
-    def _sign_gains(self, name: str, state: State) -> Gains:
-        """Products of matched units by signature, [parents.., i], where signs flip them."""
-        found: Gains = {}
-        if name in self._by_whole:
-            return self.sign_gains(name, state)
-        for each in self._by_factor.get(name, ()):
-            if each.flipped_by:
-                own = self._at_matches(name, each.gram, state)
-                own = np.take_along_axis(own, state.permutations[name][..., None], axis=-1)[..., 0]
-                own = own * _product(each.wholes, state)
-                held = found.get(each.flipped_by)
-                found[each.flipped_by] = own if held is None else held + own
-        return found
-
-
-def _product(wholes: tuple[tuple[str, int], ...], state: State) -> np.float32:
-    return np.prod([state.signs[n][..., g] for n, g in wholes], dtype=np.float32)
+def _add(found: Gains, signature: Signature, gain: np.ndarray) -> None:
+    found[signature] = found[signature] + gain if signature in found else gain
 
 
 def _told_apart(found: Gains) -> bool:

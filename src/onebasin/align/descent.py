@@ -18,7 +18,7 @@ import numpy as np
 from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
 from onebasin.align.pairing import Pairing
-from onebasin.align.signs import Gains, best_signs
+from onebasin.align.signs import ENUMERATED, Gains, all_signs, best_signs, total_of
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
@@ -37,7 +37,7 @@ class Objective(Protocol):
     def objective(self, state: State) -> float: ...
     def gains(self, name: str, state: State) -> Gains: ...
     def outer_gains(self, name: str, state: State) -> Gains: ...
-    def own_gains(self, name: str, state: State) -> np.ndarray: ...
+    def own_gains(self, name: str, state: State) -> Gains: ...
     def sign_gains(self, name: str, state: State) -> Gains: ...
     def moving_norms(self, name: str) -> np.ndarray: ...
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains: ...
@@ -195,25 +195,25 @@ def _visit_parent(
 ) -> bool:
     """A factor and its dependants at once: inner optima are the gains of the outer assignment."""
     symmetry = objective.symmetry
-    totals = objective.own_gains(name, state)
-    inner: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for child in children:
-        if symmetry.parents[child] != (name,):
-            continue
-        gains = objective.outer_gains(child, state)
-        values, signs = best_signs(gains, symmetry.factor(child).signs)
-        columns = solve(values)
-        totals = totals + assignment.value(values, columns)
-        inner[child] = (columns, signs)
-    outer = solve(totals)
+    n, count = symmetry.sizes[name], symmetry.factor(name).signs
+    # Signs of a parent flip its dependants as well: the best of all choices counts.
+    every = all_signs(count) if count <= ENUMERATED else [state.signs[name]]
+    choices = np.stack([np.broadcast_to(choice, (n, count)) for choice in every])
+    tried = [_inner(objective, name, children, state, solve, choice) for choice in choices]
+    values = np.stack([totals for totals, _ in tried])
+    outer = solve(values.max(axis=0))
+    rows = np.arange(n)
+    best = values.argmax(axis=0)[rows, outer]
     trial = state.copy()
     trial.permutations[name] = outer
-    rows = np.arange(len(outer))
-    for child, (columns, signs) in inner.items():
-        chosen = columns[rows, outer]
+    if count:
+        trial.signs[name] = choices[best, rows]
+    for child in tried[0][1]:
+        columns, signs = (np.stack([inner[child][k] for _, inner in tried]) for k in (0, 1))
+        chosen = columns[best, rows, outer]
         trial.permutations[child] = chosen
         if symmetry.factor(child).signs:
-            picked = signs[rows, outer]
+            picked = signs[best, rows, outer]
             trial.signs[child] = np.take_along_axis(picked, chosen[..., None, None], axis=-2)[
                 ..., 0, :
             ]
@@ -222,3 +222,29 @@ def _visit_parent(
         return False
     state.permutations, state.signs = trial.permutations, trial.signs
     return True
+
+
+def _inner(
+    objective: Objective,
+    name: str,
+    children: list[str],
+    state: State,
+    solve: Assignment,
+    choice: np.ndarray,
+) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """What pairs [i, j] of a parent are worth at some signs of it, and its dependants' optima."""
+    symmetry = objective.symmetry
+    n = symmetry.sizes[name]
+    there = State(state.permutations, state.signs | {name: choice})
+    totals = total_of(objective.own_gains(name, there), choice[:, None], (n, n))
+    inner: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for child in children:
+        if symmetry.parents[child] != (name,):
+            continue
+        values, signs = best_signs(
+            objective.outer_gains(child, there), symmetry.factor(child).signs
+        )
+        columns = solve(values)
+        totals = totals + assignment.value(values, columns)
+        inner[child] = (columns, signs)
+    return totals, inner

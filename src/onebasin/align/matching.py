@@ -60,7 +60,8 @@ def align(
         to: The reference: parameters, or a `Gaussian`.
         cost: "weights" (squared distance), "wasserstein", "kl" ("kl-forward", "kl-reverse",
             "kl-mean") for Gaussians; "activations", "correlation", "contributions" or
-            "preactivations", which need `apply_fn` and `inputs`.
+            "preactivations", which need `apply_fn` and `inputs`. Units that no product reads go by
+            what makes them, and the other way round.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
         scaling: How scalings are removed first: "min-mass", "unit-norm", or None to leave them, as

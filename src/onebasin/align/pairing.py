@@ -167,19 +167,14 @@ class Pairing:
         """One term's products for every pair of parents, [p, q, i, j]."""
         term = self.terms[number]
         skip = {axis, *at}
-        a = front(self._flipped(term, state, skip), at, axis)
+        a = front(self._flipped(term, axis, state, skip), at, axis)
         siblings = [side for side in self._siblings(term, axis) if side in state.permutations]
         if not siblings:
             b = front(self._moved(term, state, skip=skip), at, axis)
             return np.einsum("pir,qjr->pqij", a, b, optimize=True)
         parts = []
         for number, parent in enumerate(np.ndindex(*self._copies(term.sides[axis]))):
-            # Siblings are read where the parent ends, whichever one is moved there.
-            there = State(dict(state.permutations), dict(state.signs))
-            for side in siblings:
-                for kind in (there.permutations, there.signs):
-                    if side in kind:
-                        kind[side] = np.broadcast_to(kind[side][parent], kind[side].shape)
+            there = self._held_at(parent, siblings, state)
             b = front(self._moved(term, there, skip=skip), at, axis)
             parts.append(np.einsum("ir,qjr->qij", a[number], b, optimize=True))
         return np.stack(parts)
@@ -194,15 +189,16 @@ class Pairing:
             if i != axis and side in parents and parents[side] == own
         ]
 
-    def own_gains(self, name: str, state: State) -> np.ndarray:
-        """Gains [n, n] of a parent from terms that none of its children are a side of."""
+    def own_gains(self, name: str, state: State) -> Gains:
+        """Gains [i, j] of a parent from terms that none of its children are a side of."""
         children = {k for k, up in self.symmetry.parents.items() if name in up}
-        n = self.symmetry.sizes[name]
-        total = np.zeros((*self._copies(name), n, n), np.float32)
+        found: Gains = {}
         for number, axis in self.places[name]:
             if not children & set(self.terms[number].sides):
-                total = total + self.product(number, axis, state)
-        return total
+                signature = self._signature(self.terms[number], name, axis)
+                product = self.product(number, axis, state)
+                found[signature] = found[signature] + product if signature in found else product
+        return found
 
     def sign_gains(self, name: str, state: State, known: set[str] | None = None) -> Gains:
         """Products per index at the present permutations, by sign signature.
@@ -246,12 +242,39 @@ class Pairing:
             return self._constant[number, axis]
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
-        a = front(self._flipped(term, state, {axis}), at, axis)
+        a = front(self._flipped(term, axis, state, {axis}), at, axis)
+        if (*self.symmetry.parents[name], name) in map(self.symmetry.parents.get, term.sides):
+            return self._product_by_place(term, axis, state)
         b = front(self._moved(term, state, skip={axis}), at, axis)
         product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
         if self._stands_alone(term, axis):
             self._constant[number, axis] = product
         return product
+
+    def _product_by_place(self, term: Term, axis: int, state: State) -> np.ndarray:
+        """The part of a parent's gains that a term gives which dependants of it are sides of."""
+        name = term.sides[axis]
+        parents = self.symmetry.parents
+        below = [side for side in term.sides if parents.get(side) == (*parents[name], name)]
+        at = [term.sides.index(parent) for parent in parents[name]]
+        a = front(self._flipped(term, axis, state, {axis}), at, axis)
+        copies, n = self._copies(name), a.shape[1]
+        product = np.empty((len(a), n, n), a.dtype)
+        for number, place in enumerate(np.ndindex(*copies, n)):
+            there = self._held_at(place, below, state)
+            row = number // n, number % n
+            b = front(self._moved(term, there, skip={axis}), at, axis)[row[0]]
+            product[row] = np.einsum("jr,r->j", b, a[row])
+        return product.reshape(*copies, n, n)
+
+    def _held_at(self, parent: tuple[int, ...], names: list[str], state: State) -> State:
+        """The state with factors as they are where a parent ends, whichever one is moved there."""
+        there = State(dict(state.permutations), dict(state.signs))
+        for name in names:
+            for kind in (there.permutations, there.signs):
+                if name in kind:
+                    kind[name] = np.broadcast_to(kind[name][parent], kind[name].shape)
+        return there
 
     def _stands_alone(self, term: Term, axis: int) -> bool:
         """Whether nothing but this side of a term can move."""
@@ -308,15 +331,14 @@ class Pairing:
             return None
         return np.prod(state.signs[name][..., sorted(signature)], axis=-1)
 
-    def _flipped(self, term: Term, state: State, skip: set[int]) -> np.ndarray:
-        """The reference under the signs of other factors along the sides in `skip`.
+    def _flipped(self, term: Term, axis: int, state: State, skip: set[int]) -> np.ndarray:
+        """The reference under the signs of other factors than that of `axis` along `skip`.
 
         These belong to the place where a unit ends, and not to the unit that is moved there.
         """
         flipped = term.reference
-        own = {term.sides[i] for i in skip}
         for w in term.block.signs if term.signed else ():
-            if w.places and w.places[-1] in skip and w.factor not in own:
+            if w.places and w.places[-1] in skip and w.factor != term.sides[axis]:
                 sign = spread(state.signs[w.factor][..., w.generator], w.places, flipped.ndim)
                 flipped = flipped * sign.astype(flipped.dtype)
         return flipped

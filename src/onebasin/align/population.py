@@ -22,8 +22,9 @@ from onebasin.align.gauge import scaling_elements
 from onebasin.align.matching import COSTS, DATA_COSTS
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
+from onebasin.align.settling import settle
 from onebasin.align.state import State
-from onebasin.align.task import leaves_of, settle
+from onebasin.align.task import leaves_of
 from onebasin.posterior import Draws, Gaussian, Mixture, push_forward
 from onebasin.symmetry import Element, Symmetry
 from onebasin.symmetry.elements import compose

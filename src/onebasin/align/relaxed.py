@@ -235,9 +235,8 @@ def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
         name, parents = each.factor, symmetry.parents[each.factor]
         n, copies = symmetry.sizes[name], tuple(symmetry.sizes[parent] for parent in parents)
         gram = each.gram if each.partner_gram is None else each.gram * each.partner_gram
+        gram = gram * objective.turned(each, held)
         gram = gram.reshape(*copies, *copies, n, n).astype(np.float64)
-        for whole, generator in each.wholes + each.partner_wholes:
-            gram = gram * held.signs[whole][..., generator]
         if term is None:
             block = Block((), (), (*parents, name), (*copies, n))
             own = PLAIN if each.partner_gram is not None else each.flipped_by

@@ -24,8 +24,8 @@ def best_signs(gains: Gains, count: int) -> tuple[np.ndarray, np.ndarray]:
         signs = np.where(flipped < 0, -1, 1).astype(np.int8)
         return plain + np.abs(flipped), signs[..., None]
     if count <= ENUMERATED:
-        choices = [np.array(c, np.int8) for c in itertools.product((1, -1), repeat=count)]
-        totals = np.stack([_total(gains, choice, shape) for choice in choices])
+        choices = all_signs(count)
+        totals = np.stack([total_of(gains, choice, shape) for choice in choices])
         best = totals.argmax(axis=0)
         return totals.max(axis=0), np.stack(choices)[best]
     signs = np.ones((*shape, count), np.int8)
@@ -40,10 +40,16 @@ def best_signs(gains: Gains, count: int) -> tuple[np.ndarray, np.ndarray]:
             signs[..., generator] = np.where(pull < 0, -1, 1)
         if np.array_equal(before, signs):
             break
-    return _total(gains, signs, shape), signs
+    return total_of(gains, signs, shape), signs
 
 
-def _total(gains: Gains, signs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def all_signs(count: int) -> list[np.ndarray]:
+    """Every choice of `count` signs, none flipped first."""
+    return [np.array(c, np.int8) for c in itertools.product((1, -1), repeat=count)]
+
+
+def total_of(gains: Gains, signs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The total at given signs."""
     total = np.zeros(shape, np.float32)
     for signature, gain in gains.items():
         total = total + gain * np.prod(signs[..., sorted(signature)], axis=-1)

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align.signs import Signature
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
-from onebasin.symmetry.elements import Block
+from onebasin.symmetry.elements import Block, Weighting
 
-Wholes = tuple[tuple[str, int], ...]
-"""Sign generators (factor, generator) that flip a value as a whole."""
+Turns = tuple[tuple[str, int], ...]
+"""Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,23 +29,58 @@ class Site:
 
 
 def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
-    """Every place where a movable factor is read (for preactivations: made)."""
+    """Every place where a movable factor is read (for preactivations: made).
+
+    A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared
+    where it is made, and one that none makes where it is read. Where it is only seen together with
+    another's units (the tokens of a mixer), these are summed.
+    """
+    sites = _sites(symmetry, probe, cost, symmetry.permutable)
+    other = "activations" if cost == "preactivations" else "preactivations"
+    for kind, together in ((other, False), (cost, True)):
+        unseen = frozenset(_uncovered(symmetry, sites))
+        sites += _sites(symmetry, probe, kind, unseen, together) if unseen else []
+    return sites
+
+
+def _sites(
+    symmetry: Symmetry, probe: Probe, cost: str, names: frozenset[str], together: bool = False
+) -> list[Site]:
     sites = []
     for contraction in probe.contractions:
         for value, partner in _compared(contraction, cost):
             for block in value.blocks:
                 for name in dict.fromkeys(block.sides):
-                    if name not in symmetry.permutable or not _plain(symmetry, name, block):
+                    if name not in names or not _plain(symmetry, name, block, together):
                         continue
                     if cost != "preactivations" and name not in contraction.over:
                         continue
                     if partner is None:
                         sites.append(Site(name, value, block))
                         continue
-                    partners = [b for b in partner.blocks if name in b.sides]
-                    if len(partners) == 1 and partners[0].sides.count(name) == 1:
-                        sites.append(Site(name, value, block, partner, partners[0]))
+                    other = _counterpart(contraction, name, value, block, partner)
+                    if other is not None and (not partner.data or _plain(symmetry, name, other)):
+                        sites.append(Site(name, value, block, partner, other))
     return sites
+
+
+def _counterpart(
+    contraction: Contraction, name: str, value: Captured, block: Block, partner: Captured
+) -> Block | None:
+    """The block of the partner that a block of the value is multiplied by."""
+    found = [b for b in partner.blocks if b.sides.count(name) == 1]
+    if any(b.sides.count(name) > 1 for b in partner.blocks):
+        return None
+    if len(found) > 1:
+        own, other = (
+            contraction.axes if value is contraction.operands[0] else contraction.axes[::-1]
+        )
+        found = [b for b in found if _along(b, other) == _along(block, own)]
+    return found[0] if len(found) == 1 else None
+
+
+def _along(block: Block, axes: tuple[int, ...]) -> list[object]:
+    return [(block.ranges[axis], block.picks[axis]) for axis in axes]
 
 
 def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captured | None]]:
@@ -60,47 +94,76 @@ def _compared(contraction: Contraction, cost: str) -> list[tuple[Captured, Captu
     return [(operand, None) for operand in (left, right) if operand.data]
 
 
-def _plain(symmetry: Symmetry, name: str, block: Block) -> bool:
+def _plain(symmetry: Symmetry, name: str, block: Block, together: bool = False) -> bool:
     """Whether a block has the factor and its parents once, and nothing else that moves."""
-    parents = symmetry.parents[name]
-    wanted = {name, *parents}
-    moving = [s for s in block.sides if s in symmetry.permutable]
-    return all(block.sides.count(n) == 1 for n in wanted) and all(s in wanted for s in moving)
+    once = all(block.sides.count(n) == 1 for n in (name, *symmetry.parents[name]))
+    return once and (together or not _others(symmetry, name, block))
+
+
+def _others(symmetry: Symmetry, name: str, block: Block) -> set[str]:
+    """What moves in a block, but for a factor and its parents."""
+    return set(block.sides) & symmetry.permutable - {name, *symmetry.parents[name]}
 
 
 def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
-    covered = {site.factor for site in sites}
-    covered |= {p for name in covered for p in symmetry.parents[name]}
-    missing = [
-        f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered
-    ]
+    missing = _uncovered(symmetry, sites)
     if missing:
         raise ValueError(
             f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a loop, or "
-            "never by a contraction): use cost='weights'"
+            "only together with another's units, which flip): use cost='weights'"
         )
 
 
+def _uncovered(symmetry: Symmetry, sites: list[Site]) -> list[str]:
+    """Factors that no site reads, nor any of a factor that depends on them."""
+    covered = {site.factor for site in sites}
+    covered |= {p for name in covered for p in symmetry.parents[name]}
+    return [f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered]
+
+
 def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
-    """[parents flattened, units, everything else]."""
+    """[parents flattened, units, everything else]; the units of another factor are summed."""
     sides = block.sides
     at = [*(sides.index(p) for p in symmetry.parents[name]), sides.index(name)]
-    moved = jnp.moveaxis(array[block.at()].reshape(block.shape), at, range(len(at)))
+    others = _others(symmetry, name, block)
+    whole = array[block.at()].reshape(block.shape)
+    if others:
+        axes = tuple(axis for axis, side in enumerate(sides) if side in others)
+        whole = whole.sum(axes, keepdims=True)
+    moved = jnp.moveaxis(whole, at, range(len(at)))
     copies = int(np.prod(moved.shape[: len(at) - 1], dtype=int))
     return moved.reshape(copies, moved.shape[len(at) - 1], -1)
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Flips:
+    """What sign generators do to a site, found by flipping them.
+
+    Attributes:
+        own: Those of its factor that flip the value.
+        turns: Those that flip the value as a whole, or all units of a parent.
+        partner_turns: The same of what the value is multiplied by, if that is data.
+        partner_signs: All that flip what it is multiplied by, if that is made of parameters.
+        torn: Whether units of another factor that are summed have signs of their own there.
+    """
+
+    own: set[int] = dataclasses.field(default_factory=set)
+    turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    partner_turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    partner_signs: list[Weighting] = dataclasses.field(default_factory=list)
+    torn: bool = False
+
+
 def find_flips(
     symmetry: Symmetry, probe: Probe, sites: list[Site], params: Any, inputs: Any
-) -> tuple[list[Signature], list[tuple[Wholes, Wholes]]]:
-    """Which generators flip each captured value, found by flipping them.
-
-    Per site those of its own factor, and those (factor, generator) of no units at all, which flip
-    it as a whole, and what it is multiplied by, if that is data.
-    """
-    own: list[set[int]] = [set() for _ in sites]
-    wholes: list[tuple[list[tuple[str, int]], ...]] = [([], []) for _ in sites]
+) -> list[Flips]:
+    """Which sign generators flip what is read at each site."""
+    found = [Flips() for _ in sites]
     read = {site.factor for site in sites}
+    read |= {parent for name in read for parent in symmetry.parents[name]}
+    read = read.union(*(_others(symmetry, site.factor, site.block) for site in sites))
+    if any(_is_made(site) for site in sites):
+        read |= {factor.name for factor in symmetry.factors}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
     run = jax.jit(lambda p: probe.values(p, inputs))
     plain = run(params) if signed and sites else []
@@ -110,18 +173,29 @@ def find_flips(
         element = identity._replace(signs=identity.signs | {name: flipped})
         moved = run(symmetry.act(element, params))
 
-        def turned(factor: str, value: Captured, block: Block, b: list[Any] = moved) -> bool:
-            x, y = (front(symmetry, factor, block, v[value.number]) for v in (plain, b))
+        def turned(value: Captured, block: Block, b: list[Any] = moved) -> bool:
+            x, y = (v[value.number][block.at()] for v in (plain, b))
             return float(jnp.vdot(x, y)) < 0
 
-        for number, site in enumerate(sites):
+        index = symmetry.factor(name).index
+        for site, flips in zip(sites, found, strict=True):
+            partner, block = site.partner, site.partner_block
             if site.factor == name:
-                if turned(name, site.value, site.block):
-                    own[number].add(generator)
-            elif not symmetry.factor(name).index:
-                if turned(site.factor, site.value, site.block):
-                    wholes[number][0].append((name, generator))
-                partner, block = site.partner, site.partner_block
-                if partner and partner.data and block and turned(site.factor, partner, block):
-                    wholes[number][1].append((name, generator))
-    return [frozenset(s) for s in own], [(tuple(a), tuple(b)) for a, b in wholes]
+                if turned(site.value, site.block):
+                    flips.own.add(generator)
+            elif not index or name in symmetry.parents[site.factor]:
+                if turned(site.value, site.block):
+                    flips.turns.append((name, generator))
+                if partner and partner.data and block and turned(partner, block):
+                    flips.partner_turns.append((name, generator))
+            elif name in _others(symmetry, site.factor, site.block):
+                flips.torn |= turned(site.value, site.block)
+            if partner and block and _is_made(site) and turned(partner, block):
+                places = tuple(block.sides.index(side) for side in index if side in block.sides)
+                flips.partner_signs.append(Weighting(name, generator, places, 1.0))
+    return found
+
+
+def _is_made(site: Site) -> bool:
+    """Whether a value is multiplied by something made of parameters that is none as it stands."""
+    return site.partner is not None and not site.partner.data and site.partner.leaf is None

@@ -44,6 +44,47 @@ class Moments(NamedTuple):
         return self.square / self.count
 
 
+class Products(NamedTuple):
+    """Products [p, q, i, j] of two networks' units, of deviations from the `means` over `count`."""
+
+    count: Any
+    means: tuple[Any, Any]
+    squares: tuple[Any, Any]
+    product: Any
+
+    @classmethod
+    def of(cls, x: Any, y: Any, centred: bool) -> Products:
+        """Those of values [parents flattened, units, everything else]; about 0 unless centred."""
+        means = jnp.zeros(()), jnp.zeros(())
+        if centred:
+            means = x.mean(-1), y.mean(-1)
+            x, y = x - means[0][..., None], y - means[1][..., None]
+        squares = jnp.square(x).sum(-1), jnp.square(y).sum(-1)
+        count = jnp.asarray(float(x.shape[-1]))
+        return cls(count, means, squares, jnp.einsum("pir,qjr->pqij", x, y))
+
+    def merge(self, other: Products) -> Products:
+        """Products over both sets of values (Chan's rule, which does not cancel)."""
+        count = self.count + other.count
+        share = other.count / count
+        ahead = [b - a for a, b in zip(self.means, other.means, strict=True)]
+        between = [self.count * share * d**2 for d in ahead]
+        return Products(
+            count,
+            (self.means[0] + share * ahead[0], self.means[1] + share * ahead[1]),
+            (
+                self.squares[0] + other.squares[0] + between[0],
+                self.squares[1] + other.squares[1] + between[1],
+            ),
+            self.product + other.product + self.count * share * outer(*ahead),
+        )
+
+
+def outer(a: Any, b: Any) -> Any:
+    """Products [p, q, i, j] of [p, i] and [q, j]; plain ones of numbers."""
+    return a * b if a.ndim == 0 else a[:, None, :, None] * b[None, :, None, :]
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
@@ -78,14 +119,16 @@ class Batches:
         """The first batch."""
         return jax.tree.map(lambda x: x[0], self.full)
 
-    def sum(self, fun: Callable[[Any], Any]) -> Any:
-        """What fun gives on every batch, a pytree, added up."""
-        found, _ = jax.lax.scan(
-            lambda total, batch: (jax.tree.map(jnp.add, total, fun(batch)), None),
-            fun(self.first),
-            jax.tree.map(lambda x: x[1:], self.full),
-        )
-        return found if self.rest is None else jax.tree.map(jnp.add, found, fun(self.rest))
+    def fold(self, fun: Callable[[Any], Any], merge: Callable[[Any, Any], Any]) -> Any:
+        """What fun gives on every batch, a pytree, merged from the first to the last."""
+        found = fun(self.first)
+        further = jax.tree.map(lambda x: x[1:], self.full)
+        if len(jax.tree.leaves(further)[0]):
+            # Else a second copy of fun would be compiled, and never run.
+            found, _ = jax.lax.scan(
+                lambda held, batch: (merge(held, fun(batch)), None), found, further
+            )
+        return found if self.rest is None else merge(found, fun(self.rest))
 
     def map(self, fun: Callable[[Any], jax.Array]) -> jax.Array:
         """What fun gives on every batch, its results (example, ...) put together."""
@@ -99,13 +142,7 @@ class Batches:
         def of_batch(batch: Any) -> dict[str, Moments]:
             return {name: Moments.of(values) for name, values in fun(batch).items()}
 
-        def add(found: dict[str, Moments], batch: Any) -> dict[str, Moments]:
-            more = of_batch(batch)
-            return {name: found[name].merge(more[name]) for name in found}
+        def merge(a: dict[str, Moments], b: dict[str, Moments]) -> dict[str, Moments]:
+            return {name: a[name].merge(b[name]) for name in a}
 
-        found, _ = jax.lax.scan(
-            lambda state, batch: (add(state, batch), None),
-            of_batch(self.first),
-            jax.tree.map(lambda x: x[1:], self.full),
-        )
-        return found if self.rest is None else add(found, self.rest)
+        return self.fold(of_batch, merge)

@@ -14,11 +14,11 @@ import numpy as np
 from onebasin.align import channels
 from onebasin.align.assignment import Assignment
 from onebasin.align.barrier import as_pytree
-from onebasin.align.data_objective import DataObjective
-from onebasin.align.descent import Descent, Objective, descend, match
+from onebasin.align.descent import Descent, Objective, descend
 from onebasin.align.pairing import Pairing
 from onebasin.align.paths import interpolate
 from onebasin.align.search import STARTS, Found, search
+from onebasin.align.settling import settle
 from onebasin.align.state import State
 from onebasin.posterior import Gaussian, push_forward, trees
 from onebasin.symmetry import Element, Symmetry
@@ -133,27 +133,6 @@ class Solver(Protocol):
 
     def __call__(self, task: Task) -> Found:
         """The best state that it finds, and in words how."""
-
-
-def settle(objective: Objective, state: State, solve: Assignment) -> None:
-    """Settles in place what a cost on data leaves open: signs, and units that no example excites.
-
-    Both go by the weights, and each by the other.
-    """
-    if not isinstance(objective, DataObjective):
-        return
-    for _ in range(3):
-        before = state.copy()
-        objective.settle_signs(state)
-        untold = objective.untold(state)
-        if not untold or all(np.array_equal(before.signs[k], v) for k, v in state.signs.items()):
-            return
-        held, trial = objective.objective(state), state.copy()
-        for name in untold:
-            match(objective.symmetry, name, objective.gains(name, trial), trial, solve)
-        if objective.objective(trial) < held - 1e-6 * abs(held):
-            return
-        state.permutations, state.signs = trial.permutations, trial.signs
 
 
 def same(a: State, b: State) -> bool:

@@ -21,8 +21,9 @@ from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Descent, Objective, forward
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import STARTS, Found, search
+from onebasin.align.settling import settle
 from onebasin.align.state import State
-from onebasin.align.task import Solver, Task, leaves_of, mean_of, settle
+from onebasin.align.task import Solver, Task, leaves_of, mean_of
 from onebasin.posterior import Gaussian
 
 MATCHED = ("activations", "correlation")

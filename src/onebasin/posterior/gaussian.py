@@ -55,7 +55,7 @@ class Gaussian:
         if not jax.tree.leaves(self.mean):
             raise ValueError("mean has no leaves, expected a pytree of arrays")
         trees.check_floats(self.mean, "mean")
-        if np.ndim(self.std) == 0 and _is_number(self.std):
+        if _is_number(self.std) and np.ndim(self.std) == 0:
             std = jax.tree.map(lambda x: jnp.full_like(x, self.std), self.mean)
             object.__setattr__(self, "std", std)
         trees.check_same(self.mean, self.std, "mean", "std")
