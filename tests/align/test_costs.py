@@ -121,3 +121,33 @@ def test_gains_of_a_parent_are_what_the_objective_gains():
         predicted = gains[np.arange(5), state.permutations[parent]].sum()
         found.append(pairing.objective(state) - predicted)
     assert np.ptp(found) < 1e-4
+
+
+def test_a_model_is_read_once_for_all_pairs():
+    traced = []
+
+    def apply_fn(params, inputs):
+        traced.append(inputs.shape)
+        return jax.nn.relu(inputs @ params["w"]) @ params["v"]
+
+    keys = jax.random.split(jax.random.key(0), 5)
+    first, second = (
+        {"w": jax.random.normal(a, (3, 6)), "v": jax.random.normal(b, (6, 2))}
+        for a, b in (keys[:2], keys[2:4])
+    )
+    symmetry = ob.discover(apply_fn, first, jnp.ones((2, 3)))
+    inputs = jax.random.normal(keys[4], (20, 3))
+
+    def cost(data):
+        return ob.align(
+            symmetry, second, to=first, cost="activations", apply_fn=apply_fn, inputs=data
+        ).cost
+
+    found = cost(inputs)
+    number = len(traced)
+    # The program is kept, the data are not: activations grow with the inputs.
+    np.testing.assert_allclose(cost(2 * inputs), 4 * found, rtol=1e-4)
+    assert cost(inputs) == found
+    assert len(traced) == number
+    assert cost(inputs[:10]) < found
+    assert len(traced) > number

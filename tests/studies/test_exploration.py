@@ -125,9 +125,7 @@ def test_correlation_of_what_rises_together_is_one() -> None:
 
 def test_a_target_is_shared_out_evenly() -> None:
     with pytest.raises(StudyError, match="no multiple of num_samples x repeats = 16: take 32"):
-        load_config(
-            ExplorationConfig, "exploration", "demo", overrides={**TINY, "num_target": 40}
-        )
+        load_config(ExplorationConfig, "exploration", "demo", overrides={**TINY, "num_target": 40})
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -22,12 +22,15 @@ mixer are, the other's are summed. What is seen inside a loop only is out of rea
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align.data_objective import DataObjective
@@ -41,6 +44,64 @@ from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.elements import Block
 
 ROUNDING = 1e-6
+KEPT = 16
+_PLANS: collections.OrderedDict[_Model, _Plan] = collections.OrderedDict()
+_LOCK = threading.Lock()
+
+
+class _Model(NamedTuple):
+    """What the programs of a cost depend on."""
+
+    symmetry: Symmetry
+    cost: str
+    apply_fn: Callable[[Any, Any], Any]
+    params: Any
+    parts: Any
+
+
+class _Plan(NamedTuple):
+    """Where a cost looks, and the compiled program that looks there."""
+
+    sites: list[Site]
+    flips: list[Flips]
+    totals: Callable[..., Any]
+
+
+def kept_plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
+    """The plan of a model, from the last few that were made: compiling takes longest."""
+    try:
+        hash(model)
+    except TypeError:
+        return _plan(model, params, parts)
+    with _LOCK:
+        if model in _PLANS:
+            _PLANS.move_to_end(model)
+            return _PLANS[model]
+    made = _plan(model, params, parts)
+    with _LOCK:
+        _PLANS[model] = made
+        while len(_PLANS) > KEPT:
+            _PLANS.popitem(last=False)
+    return made
+
+
+def _plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
+    symmetry, cost = model.symmetry, model.cost
+    probes = {_size(part): Probe(model.apply_fn, params, part) for part in parts}
+    found = {n: find_sites(symmetry, probe, cost) for n, probe in probes.items()}
+    first, probe = next(iter(probes.items()))
+    check_covered(symmetry, found[first], cost)
+    flips = find_flips(symmetry, probe, found[first], params, parts[0])
+    kept = [number for number, each in enumerate(flips) if not each.torn]
+    sites = {n: [own[number] for number in kept] for n, own in found.items()}
+    check_covered(symmetry, sites[first], cost)
+    totals = jax.jit(partial(_totals, symmetry, probes, sites, cost == "correlation"))
+    return _Plan(sites[first], [flips[number] for number in kept], totals)
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, tuple((np.shape(x), np.dtype(jnp.result_type(x))) for x in leaves)
 
 
 class DataCost:
@@ -69,18 +130,9 @@ class DataCost:
         # A program is traced for one batch size; only the last batch can have another.
         parts = [self._batches.first]
         parts += [] if self._batches.rest is None else [self._batches.rest]
-        self._probes = {_size(part): Probe(apply_fn, params, part) for part in parts}
-        found = {n: find_sites(symmetry, probe, cost) for n, probe in self._probes.items()}
-        first, probe = next(iter(self._probes.items()))
-        check_covered(symmetry, found[first], cost)
-        flips = find_flips(symmetry, probe, found[first], params, parts[0])
-        kept = [number for number, each in enumerate(flips) if not each.torn]
-        self._flips = [flips[number] for number in kept]
-        sites = {n: [own[number] for number in kept] for n, own in found.items()}
-        self._sites = sites[first]
-        check_covered(symmetry, self._sites, cost)
-        centred = cost == "correlation"
-        self._totals = jax.jit(partial(_totals, symmetry, self._probes, sites, centred))
+        model = _Model(symmetry, cost, apply_fn, _shapes(params), _shapes(parts))
+        plan = kept_plan(model, params, parts)
+        self._sites, self._flips, self._totals = plan
 
     def objective(self, reference: Any, moving: Any) -> DataObjective:
         """Runs both networks over the data and collects the products that the cost is made of."""
