@@ -19,7 +19,7 @@ class _Kernel(nn.Module):
     @nn.compact
     def __call__(self) -> jax.Array:
         init = nn.initializers.lecun_normal()
-        return self.param("kernel", init, self.shape)  # type: ignore[no-any-return]
+        return self.param("kernel", init, self.shape)
 
 
 class _OptuNet(nn.Module):
