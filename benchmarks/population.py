@@ -4,7 +4,8 @@
 
 The loop calls a jitted step for every batch of every network, as scripts do. Both train OptuNets
 (or MLPs) with Adam on batches of 100 images. Groups are how many networks are batched: 1 means one
-after the other inside the compiled program. A star marks what is chosen.
+after the other inside the compiled program, a share of them on every core. A star marks what is
+chosen.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from shared import record  # type: ignore[import-not-found]
 
 import onebasin as ob
 from onebasin.infer import population, training
+from onebasin.infer.loop import Journal
 
-EXAMPLES, BATCH = 1000, 100
+EXAMPLES, BATCH, EPOCHS = 1000, 100, 2
 STEPS = EXAMPLES // BATCH
+WIDTHS = (16, 64, 256, 1024)
 
 
 def problem_of(net: ob.Net) -> ob.Problem:
@@ -57,11 +60,15 @@ def start(problem: ob.Problem, count: int, optimizer: Any) -> Any:
 
 
 def one_program(problem: ob.Problem, count: int, group: int) -> float:
-    """Seconds per step and network of one epoch of all networks."""
+    """Seconds per step and network of some epochs of all networks."""
     optimizer = training.default_optimizer(3e-3, 1000)
     step = training.Epochs(training.potential, optimizer, BATCH, 1, group)
     state = start(problem, count, optimizer)
-    return seconds_of(jax.jit(step.__call__), problem, state, 0) / (count * STEPS)
+
+    def epochs() -> Any:
+        return Journal(None, chunk=EPOCHS).phase("epochs", step, problem, state, EPOCHS)[0]
+
+    return seconds_of(epochs) / (count * STEPS * EPOCHS)
 
 
 def python_loop(problem: ob.Problem, count: int) -> float:
@@ -95,7 +102,9 @@ def chosen_group(problem: ob.Problem, count: int, weights: int) -> int:
     state = start(problem, 1, optimizer)
     one = jax.tree.map(lambda x: jax.eval_shape(lambda x: x[0], x), state)
     number = jax.ShapeDtypeStruct((), jnp.int32)
-    return population.group_size(step.member, count, None, problem, one, number, weights=weights)
+    return population.group_size(
+        step.member, count, None, problem, one, number, weights=weights, apart=True
+    )
 
 
 def main() -> None:
@@ -108,12 +117,9 @@ def main() -> None:
     arguments = parser.parse_args()
     platform = jax.default_backend()
     rows = []
-    sizes = {"optunet": (1, 8, 64, 512, 4096), "mlp 64": (64,), "mlp 512": (16,)}
-    nets = {
-        "optunet": ob.nets.optunet(),
-        "mlp 64": ob.nets.mlp(hidden=(64,)),
-        "mlp 512": ob.nets.mlp(hidden=(512,)),
-    }
+    sizes = {"optunet": (1, 8, 64, 512, 4096)} | {f"mlp {width}": (16,) for width in WIDTHS}
+    nets = {"optunet": ob.nets.optunet()}
+    nets |= {f"mlp {width}": ob.nets.mlp(hidden=(width,)) for width in WIDTHS}
     print(platform)
     print(f"{'network':10} {'count':>6} {'group':>6} {'ms/step':>9} {'loop':>9} {'ratio':>6}")
     for name, counts in sizes.items():

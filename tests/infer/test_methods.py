@@ -82,6 +82,17 @@ def test_what_every_method_promises(name: str, tmp_path) -> None:
     assert not same(found, quick(name, key=1))
 
 
+@pytest.mark.parametrize("name", ["ensemble", "sghmc", "mclmc"])
+def test_another_number_of_cores_draws_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = "num_chains" if "num_chains" in QUICK[name] else "num_networks"
+    found = []
+    for cores in ("1", "2", "4"):
+        monkeypatch.setenv("ONEBASIN_THREADS", cores)
+        found.append(quick(name, **{counted: 4}))
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
 class Module(eqx.Module):
     w: jax.Array
     b: jax.Array

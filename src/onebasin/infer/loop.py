@@ -9,6 +9,7 @@ Steps are frozen dataclasses: two that are equal share one compiled program.
 
 from __future__ import annotations
 
+import concurrent.futures
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.infer.population import shares
 from onebasin.infer.problem import Problem
 from onebasin.infer.progress import Bar
 from onebasin.store import Run
@@ -26,6 +28,7 @@ from onebasin.store import Run
 CHUNK_SECONDS = 2.0
 CHUNK_BYTES = 2**27
 MAX_CHUNK = 256
+_COMPILED: set[Any] = set()
 Step = Callable[[Any, Any, jax.Array], tuple[Any, dict[str, Any]]]
 
 
@@ -127,7 +130,7 @@ class Journal:
             while done < length:
                 count = min(self.chunk or count, capacity, length - done)
                 began = time.perf_counter()
-                state, buffer = _advance(step, capacity, data, state, done, count)
+                state, buffer = _by_cores(step, capacity, data, state, done, count)
                 wanted = buffer if keep else {show: buffer[show]}
                 outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), wanted)
                 seconds = time.perf_counter() - began
@@ -179,6 +182,32 @@ class Journal:
         if len(parts) < 2:
             return parts[0] if parts else {}
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
+
+
+def _by_cores(step: Step, capacity: int, data: Any, state: Any, start: int, count: int) -> Any:
+    """`count` steps; members that go one by one, and do not see each other, on all cores.
+
+    The first time they take turns: one compiles for all.
+    """
+    alone = getattr(step, "apart", False) and getattr(step, "group", 0) == 1
+    members = jax.tree.leaves(state)[0].shape[0]
+    parts = shares(members) if alone else 1
+    if parts == 1:
+        return _advance(step, capacity, data, state, start, count)
+    size = members // parts
+
+    def own(part: int) -> Any:
+        cut = jax.tree.map(lambda x: x[part * size : (part + 1) * size], state)
+        return jax.block_until_ready(_advance(step, capacity, data, cut, start, count))
+
+    program = (step, capacity, size)
+    with concurrent.futures.ThreadPoolExecutor(parts if program in _COMPILED else 1) as pool:
+        states, buffers = zip(*pool.map(own, range(parts)), strict=True)
+    _COMPILED.add(program)
+    return (
+        jax.tree.map(lambda *x: jnp.concatenate(x), *states),
+        jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *buffers),
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))

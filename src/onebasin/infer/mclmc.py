@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class Walk:
 
     precision: str
     group: int = 1
+    apart: ClassVar[bool] = True
 
     def __call__(self, data: Any, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
         with jax.default_matmul_precision(self.precision):
@@ -153,6 +154,7 @@ def mclmc(
         jax.eval_shape(lambda c: c, first),
         jax.ShapeDtypeStruct((), jnp.int32),
         weights=positions.shape[1],
+        apart=True,
     )
     walk = dataclasses.replace(walk, group=group)
     if num_warmup:

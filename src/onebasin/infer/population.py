@@ -1,12 +1,15 @@
 """Many networks as one program: all at once, in groups that fit the memory, or one by one.
 
-On a GPU a group is one batched program. On a CPU large networks keep the cores busy by themselves
-and batched products are slower than plain ones, so that they go one by one inside the same compiled
-loop; small ones are batched, since there the overhead of each operation counts.
+On a GPU a group is one batched program. On a CPU batched products are slower than plain ones:
+members that do not see each other go one by one inside the same compiled loop, and the host loop
+gives every core a share of them. Chains that adapt together are batched if they are small, since
+there the overhead of each operation counts.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +31,12 @@ def each(fun: Callable[..., Any], group: int, *stacked: Any) -> Any:
 
 
 def group_size(
-    fun: Callable[..., Any], members: int, memory: int | None, *arguments: Any, weights: int
+    fun: Callable[..., Any],
+    members: int,
+    memory: int | None,
+    *arguments: Any,
+    weights: int,
+    apart: bool = False,
 ) -> int:
     """How many members to take at a time.
 
@@ -38,12 +46,13 @@ def group_size(
         memory: Bytes that the step may take; None for a share of the device.
         *arguments: The step's arguments, arrays or shapes.
         weights: Number of weights of one network.
+        apart: Whether members do not see each other.
 
     Raises:
         MemoryError: If one member does not fit; it says how many bytes are needed.
     """
     platform = jax.default_backend()
-    one_by_one = platform == "cpu" and weights > SMALL_WEIGHTS
+    one_by_one = platform == "cpu" and (apart or weights > SMALL_WEIGHTS)
     budget = DEFAULT_BYTES.get(platform, 2**33) if memory is None else memory
     if memory is None and (one_by_one or members == 1):
         return 1
@@ -57,6 +66,12 @@ def group_size(
         )
     fitting = max(1, int(budget // max(needed, 1)))
     return 1 if one_by_one else min(members, fitting)
+
+
+def shares(members: int) -> int:
+    """Into how many equal parts members that go one by one are shared out, one for each core."""
+    cores = int(os.environ.get("ONEBASIN_THREADS") or os.cpu_count() or 1)
+    return math.gcd(members, cores) if jax.default_backend() == "cpu" else 1
 
 
 def bytes_needed(fun: Callable[..., Any], *arguments: Any) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ class Stochastic:
     thin: int
     cycle: int | None = None
     group: int = 1
+    apart: ClassVar[bool] = True
 
     def __call__(self, data: Any, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
         return each(lambda own: self.member(data, own, number), self.group, state)
@@ -145,6 +146,7 @@ def run_stochastic(
         jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), states),
         jax.ShapeDtypeStruct((), jnp.int32),
         weights=positions.shape[1],
+        apart=True,
     )
     step = dataclasses.replace(step, group=group)
     if num_warmup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ class Epochs:
     batch_size: int
     epochs: int = 1
     group: int = 1
+    apart: ClassVar[bool] = True
     snapshot: Callable[[Problem, Any], Any] | None = None
 
     def __call__(self, problem: Problem, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
@@ -129,7 +130,7 @@ def train(
     one = jax.tree.map(lambda x: jax.eval_shape(lambda x: x[0], x), state)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     group = group_size(
-        step.member, members, memory, problem, one, number, weights=num_weights(one[0])
+        step.member, members, memory, problem, one, number, weights=num_weights(one[0]), apart=True
     )
     step = dataclasses.replace(step, group=group)
     state, outputs = journal.phase(name, step, problem, state, epochs // (every or 1))
