@@ -41,9 +41,11 @@ def markdown(table: Table, labels: list[str] | None = None) -> str:
         "| | " + " | ".join(column.label for column in table.columns) + " |",
         "|---|" + "---|" * len(table.columns),
     ]
+    unique = len({row.label for row in rows}) == len(rows)
     for row in rows:
         cells = [shown(row.cells.get(column.key), column) for column in table.columns]
-        label = f"**{row.label}**" if row.emphasis else row.label
+        label = row.label if unique else f"{row.label}, {row.group}"
+        label = f"**{label}**" if row.emphasis else label
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
