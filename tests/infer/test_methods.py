@@ -46,6 +46,11 @@ def same(a, b) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
+def near(a, b) -> bool:
+    """Up to rounding: programs of their own, of the same steps."""
+    return all(np.allclose(x, y, 1e-4, 1e-6) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
 def quick(name: str, key: int = 0, problem=PROBLEM, **more):
     return getattr(ob.infer, name)(jax.random.key(key), problem, **{**QUICK[name], **more})
 
@@ -88,7 +93,7 @@ def test_another_number_of_cores_draws_the_same(name: str, monkeypatch: pytest.M
     found = []
     for cores in ("1", "2", "4"):
         monkeypatch.setenv("ONEBASIN_THREADS", cores)
-        found.append(quick(name, **{counted: 4}))
+        found.append(quick(name, **{counted: 8}))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
 
@@ -122,7 +127,7 @@ def test_snapshots_along_training() -> None:
     assert draws.statistics["epoch"].tolist() == [2, 4, 6, 2, 4, 6]
     assert draws.mode.tolist() == [0, 0, 0, 1, 1, 1]
     last = quick("ensemble", epochs=6)
-    assert same(draws[np.array([2, 5])].params, last.params)
+    assert near(draws[np.array([2, 5])].params, last.params)
 
 
 def test_chains_start_where_they_are_told() -> None:
@@ -238,8 +243,8 @@ def test_networks_are_kept_along_the_way() -> None:
     kept = quick("ensemble", epochs=4, every=2)
     assert kept.statistics["epoch"].tolist() == [2, 4, 2, 4]
     assert kept.mode.tolist() == [0, 0, 1, 1]
-    assert same(kept[np.array([1, 3])].params, last.params)
-    assert not same(kept[np.array([0, 2])].params, last.params)
+    assert near(kept[np.array([1, 3])].params, last.params)
+    assert not near(kept[np.array([0, 2])].params, last.params)
     for wrong in (0, 5):
         with pytest.raises(ValueError, match=f"got every={wrong}"):
             quick("ensemble", epochs=4, every=wrong)

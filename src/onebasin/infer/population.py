@@ -8,7 +8,6 @@ there the overhead of each operation counts.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -69,9 +68,15 @@ def group_size(
 
 
 def shares(members: int) -> int:
-    """Into how many equal parts members that go one by one are shared out, one for each core."""
+    """Into how many equal parts members that go one by one are shared out, at most one a core.
+
+    No part has less than two: a loop over one member is compiled as if there were none, and rounds
+    otherwise, but a member must not depend on who is beside it.
+    """
+    if jax.default_backend() != "cpu":
+        return 1
     cores = int(os.environ.get("ONEBASIN_THREADS") or os.cpu_count() or 1)
-    return math.gcd(members, cores) if jax.default_backend() == "cpu" else 1
+    return max(n for n in range(1, cores + 1) if n == 1 or (members % n == 0 and members >= 2 * n))
 
 
 def bytes_needed(fun: Callable[..., Any], *arguments: Any) -> int:

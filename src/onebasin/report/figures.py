@@ -11,6 +11,9 @@ from typing import Any
 from onebasin.report import palette
 from onebasin.studies import Axis, Figure, Map, Panel, Series
 
+# Names under more bars than this are hard to read side by side: panels take the whole width.
+MANY_BARS = 8
+
 
 @dataclasses.dataclass
 class LegendEntry:
@@ -44,6 +47,7 @@ class FigureView:
     frames: list[str]
     spec: dict[str, Any]
     square: bool = False
+    wide: bool = False
     kind: str = "figure"
     run: str = ""
 
@@ -84,6 +88,11 @@ def view(figure: Figure, id: str, known: dict[str, int], run: str = "") -> Figur
         frames=[frame.label for frame in figure.frames],
         spec=spec,
         square=any(part.map for part in palette.contents(figure)),
+        wide=any(
+            series.style == "bars" and len(series.labels or ()) > MANY_BARS
+            for part in palette.contents(figure)
+            for series in part.series
+        ),
         run=run,
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from onebasin.report import comparing, figures, palette, tables
@@ -129,10 +130,6 @@ def _facts(run: Run) -> dict[str, str]:
     note = run.note
     config = flat(note.config)
     seeds = {name: value for name, value in config.items() if name.split(".")[-1] == "seed"}
-    machine = note.machine
-    device = machine.get("device", "")
-    if device.lower() == machine.get("platform", ""):
-        device = device.upper()
     data = note.config.get("data") or note.config.get("dataset") or NOTHING
     return {
         "Study": note.study,
@@ -141,13 +138,28 @@ def _facts(run: Run) -> dict[str, str]:
         **({"Model": str(note.config["model"])} if note.config.get("model") else {}),
         "Started": day(note.started),
         "Took": seconds(run.seconds),
-        "Machine": ", ".join(text for text in (device, machine.get("system", "")) if text)
-        or NOTHING,
+        "Machine": _machines(run) or NOTHING,
         "Seed" if len(seeds) < 2 else "Seeds": ", ".join(
             value if name == "seed" else f"{name} {value}" for name, value in seeds.items()
         )
         or NOTHING,
     }
+
+
+def _machines(run: Run) -> str:
+    """What the stages were done on; with how many of them each, where it was not one."""
+    known = [stage.machine or run.note.machine for stage in run.stages if stage.section]
+    counts = collections.Counter(_machine(machine) for machine in known or [run.note.machine])
+    if len(counts) == 1:
+        return next(iter(counts))
+    return "; ".join(f"{name} ({number} stages)" for name, number in counts.items())
+
+
+def _machine(machine: Mapping[str, str]) -> str:
+    device = machine.get("device", "")
+    if device.lower() == machine.get("platform", ""):
+        device = device.upper()
+    return ", ".join(text for text in (device, machine.get("system", "")) if text)
 
 
 def _times(run: Run) -> dict[str, str]:

@@ -42,6 +42,7 @@ class StageResult:
     section: Section | None
     seconds: float | None = None
     finished: str = ""
+    machine: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +137,12 @@ def _stage(folder: Path, stage: _StageNote) -> StageResult:
             return absent
         section = with_times(Section.model_validate_json(text), times_of(content))
         return StageResult(
-            stage.name, section.title, section, float(content["seconds"]), content["finished"]
+            stage.name,
+            section.title,
+            section,
+            float(content["seconds"]),
+            content["finished"],
+            content.get("machine", {}),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return absent

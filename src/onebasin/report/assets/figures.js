@@ -150,7 +150,9 @@ const Figures = (() => {
     const barred = shown.filter((s) => s.style === "bars");
     if (which === "x" && barred.length && barred.every((s) => s.labels)) {
       const ticks = new Map(barred.flatMap((s) => s.x.map((x, i) => [x, plain(s.labels[i])])));
-      Object.assign(made, { tickvals: [...ticks.keys()], ticktext: [...ticks.values()], showgrid: false });
+      // Word under word where there are many: names that lie aslant run out of the figure.
+      const broken = [...ticks.values()].map((text) => (ticks.size > 8 ? text.replaceAll(" ", "<br>") : text));
+      Object.assign(made, { tickvals: [...ticks.keys()], ticktext: broken, showgrid: false });
     }
     return made;
   }
