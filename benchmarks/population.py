@@ -59,7 +59,7 @@ def start(problem: ob.Problem, count: int, optimizer: Any) -> Any:
     )
 
 
-def one_program(problem: ob.Problem, count: int, group: int) -> float:
+def one_program(problem: ob.Problem, count: int, group: int, repeats: int) -> float:
     """Seconds per step and network of some epochs of all networks."""
     optimizer = training.default_optimizer(3e-3, 1000)
     step = training.Epochs(training.potential, optimizer, BATCH, 1, group)
@@ -68,7 +68,7 @@ def one_program(problem: ob.Problem, count: int, group: int) -> float:
     def epochs() -> Any:
         return Journal(None, chunk=EPOCHS).phase("epochs", step, problem, state, EPOCHS)[0]
 
-    return seconds_of(epochs) / (count * STEPS * EPOCHS)
+    return seconds_of(epochs, repeats=repeats) / (count * STEPS * EPOCHS)
 
 
 def python_loop(problem: ob.Problem, count: int) -> float:
@@ -130,10 +130,9 @@ def main() -> None:
             if count > 64 and not arguments.full:
                 continue
             chosen = chosen_group(problem, count, weights)
-            for group in sorted({1, min(count, 8), min(count, 64), chosen}):
-                if group == 1 and count > 64:
-                    continue
-                seconds = one_program(problem, count, group)
+            groups = {1, min(count, 8), min(count, 64), chosen} if count <= 64 else {chosen}
+            for group in sorted(groups):
+                seconds = one_program(problem, count, group, repeats=3 if count <= 64 else 1)
                 rows.append(
                     {
                         "network": name,
