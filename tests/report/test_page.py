@@ -3,17 +3,31 @@ import io
 import itertools
 import json
 import re
+import shutil
 import urllib.parse
 from pathlib import Path
 
 import pytest
 
-from onebasin.report import build
+from onebasin.report import build, figures, palette
 from onebasin.report.figures import safe_json
 from onebasin.report.numbers import interval, number, seconds
-from onebasin.studies import Cell, Section, Study, StudyConfig, StudyError, sections
+from onebasin.studies import (
+    Axis,
+    Cell,
+    Figure,
+    Panel,
+    Section,
+    Series,
+    Study,
+    StudyConfig,
+    StudyError,
+    sections,
+)
 from report import toy
 from report.pages import Page
+
+AXIS = Axis(label="x")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +76,27 @@ def test_summary_says_what_was_run(page: Page) -> None:
     assert facts["Seed"] == "0"
     cards = [text for _, text in page.all("p", class_="card-value")]
     assert cards == ["0.9897", "97.2 %", "0.004 nats", "1 / 512"]
+
+
+def test_every_machine_of_a_run_is_named(finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    first = next((run / "stages").iterdir()) / "stage.json"
+    content = json.loads(first.read_text())
+    first.write_text(json.dumps({**content, "machine": {"device": "A Large GPU"}}))
+    text = Page(build([run], tmp_path / "page.html")).text
+    assert "A Large GPU (1 stages)" in text
+    assert "A Large GPU" not in Page(build([finished], tmp_path / "other.html")).text
+
+
+def test_bars_with_many_names_take_the_whole_width() -> None:
+    def wide(count: int) -> bool:
+        names = [f"method {n}" for n in range(count)]
+        bars = Series(name="raw", x=range(count), y=range(count), labels=names, style="bars")
+        figure = Figure(name="f", title="F", panels=[Panel(x=AXIS, y=AXIS, series=[bars])])
+        return figures.view(figure, "f", palette.slots([figure])).wide
+
+    assert wide(9)
+    assert not wide(8)
 
 
 def test_the_picture_opens_the_page_once(page: Page) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin._cores import num_cores
 from onebasin.align import channels
 from onebasin.align.assignment import Assignment
 from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
@@ -214,7 +214,7 @@ class Visits:
                 found = self._measured(some)
                 yield from pool.map(lambda i: self._visit(states, number, *i), found.items())
 
-        with concurrent.futures.ThreadPoolExecutor(num_threads()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
             ended: Iterable[Any] = visits(pool)
             if progress is not None:
                 ended = progress(ended, f"round {number + 1}", count)
@@ -267,13 +267,6 @@ class Visits:
             result = descend(objective, states.of(draw), self._solve, rng)
         settle(objective, result.state, self._solve)
         return result.state, found.cost(result.objective)
-
-
-def num_threads() -> int | None:
-    """Threads for draws that are matched side by side; a worker of an engine has its share."""
-    return (
-        int(os.environ["ONEBASIN_THREADS"]) if "ONEBASIN_THREADS" in os.environ else os.cpu_count()
-    )
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from onebasin._cores import num_cores
 from onebasin.align.assignment import Assignment, value
-from onebasin.align.population import Progress, num_threads
+from onebasin.align.population import Progress
 from onebasin.align.signs import Gains, Signature, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
@@ -90,7 +91,7 @@ class Rows:
         # One thread per draw: those of a single product would wait for one another.
         with (
             threadpool_limits(1, "blas"),
-            concurrent.futures.ThreadPoolExecutor(num_threads()) as pool,
+            concurrent.futures.ThreadPoolExecutor(num_cores()) as pool,
         ):
             ended: Iterable[Any] = self._visits(states, found, pool)
             if progress is not None:

@@ -154,7 +154,7 @@ def mclmc(
         jax.eval_shape(lambda c: c, first),
         jax.ShapeDtypeStruct((), jnp.int32),
         weights=positions.shape[1],
-        apart=True,
+        apart=walk.apart,
     )
     walk = dataclasses.replace(walk, group=group)
     if num_warmup:

@@ -8,12 +8,13 @@ there the overhead of each operation counts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+
+from onebasin._cores import num_cores
 
 DEFAULT_BYTES = {"cpu": 2**32, "gpu": 2**35}
 SMALL_WEIGHTS = 4096
@@ -75,8 +76,8 @@ def shares(members: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return 1
-    cores = int(os.environ.get("ONEBASIN_THREADS") or os.cpu_count() or 1)
-    return max(n for n in range(1, cores + 1) if n == 1 or (members % n == 0 and members >= 2 * n))
+    fitting = range(1, num_cores() + 1)
+    return max(n for n in fitting if n == 1 or (members % n == 0 and members >= 2 * n))
 
 
 def bytes_needed(fun: Callable[..., Any], *arguments: Any) -> int:

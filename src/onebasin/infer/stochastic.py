@@ -146,7 +146,7 @@ def run_stochastic(
         jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), states),
         jax.ShapeDtypeStruct((), jnp.int32),
         weights=positions.shape[1],
-        apart=True,
+        apart=step.apart,
     )
     step = dataclasses.replace(step, group=group)
     if num_warmup:

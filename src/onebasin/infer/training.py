@@ -130,7 +130,14 @@ def train(
     one = jax.tree.map(lambda x: jax.eval_shape(lambda x: x[0], x), state)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     group = group_size(
-        step.member, members, memory, problem, one, number, weights=num_weights(one[0]), apart=True
+        step.member,
+        members,
+        memory,
+        problem,
+        one,
+        number,
+        weights=num_weights(one[0]),
+        apart=step.apart,
     )
     step = dataclasses.replace(step, group=group)
     state, outputs = journal.phase(name, step, problem, state, epochs // (every or 1))

@@ -48,7 +48,8 @@ def _pooled(images: jax.Array, kernel: jax.Array) -> jax.Array:
     size = FIRST + POOL - 1
     end = POOL * (CELLS - 1) + 1
     pixels = [images[:, a : a + end : POOL, b : b + end : POOL] for a, b in _places(size)]
-    laid = [jnp.pad(kernel, ((a, 2 - a), (b, 2 - b), (0, 0))) for a, b in _places(POOL)]
+    last = POOL - 1
+    laid = [jnp.pad(kernel, ((a, last - a), (b, last - b), (0, 0))) for a, b in _places(POOL)]
     kernels = jnp.stack(laid, axis=2).reshape(size**2, POOL**2, kernel.shape[-1])
     return jnp.einsum("nijp,pkc->nijkc", jnp.stack(pixels, axis=-1), kernels).max(axis=-2)
 

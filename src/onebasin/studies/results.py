@@ -207,6 +207,13 @@ class Section(_Record):
         raise KeyError(f"no table {name!r} in {self.title!r}; there are {tables}")
 
 
+def middle(values: np.ndarray, share: float = 0.9) -> Cell:
+    """The median of many values, with the range of the middle ones; NaN is left out."""
+    edges = [(1 - share) / 2, 0.5, (1 + share) / 2]
+    low, median, high = np.nanquantile(values, edges)
+    return Cell(value=median, low=low, high=high)
+
+
 def interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Cell:
     """The mean of a few runs, with Student's interval for it; one run has none."""
     from scipy import stats

@@ -15,7 +15,18 @@ from onebasin.posterior import Draws, Gaussian, moments, push_forward
 from onebasin.studies.compact.posteriors import MODEL
 from onebasin.studies.compact.study import problem, setting, study
 from onebasin.studies.pipeline import Step
-from onebasin.studies.results import Axis, Cell, Column, Figure, Frame, Panel, Row, Series, Table
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Frame,
+    Panel,
+    Row,
+    Series,
+    Table,
+    middle,
+)
 from onebasin.symmetry.group import path_name
 
 SHOWN = 1500
@@ -206,14 +217,7 @@ def _by_component(mixture: Any, key: jax.Array, count: int) -> Draws:
 
 
 def _quantiles(**values: np.ndarray) -> dict[str, Cell]:
-    return {
-        key: Cell(
-            value=np.nanmedian(found),
-            low=np.nanquantile(found, 0.05),
-            high=np.nanquantile(found, 0.95),
-        )
-        for key, found in values.items()
-    }
+    return {key: middle(found) for key, found in values.items()}
 
 
 def _methods(step: Step, like: Any) -> dict[str, Gaussian]:

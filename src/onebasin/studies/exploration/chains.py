@@ -12,7 +12,7 @@ from onebasin.studies.exploration.base import METHODS, stage_needs, study, world
 from onebasin.studies.exploration.distance import FORMS, removals
 from onebasin.studies.exploration.populations import CHAINS
 from onebasin.studies.pipeline import Step
-from onebasin.studies.results import Cell, Column, Row, Table
+from onebasin.studies.results import Cell, Column, Row, Table, middle
 
 EXAMPLES = 500
 
@@ -40,7 +40,7 @@ def convergence(step: Step) -> None:
         values = {form: _all(rhat(remove(draws)).values) for form, remove in ways.items()}
         probs = np.asarray(predict(here.setting.net.apply, draws, here.setting.test[0][:EXAMPLES]))
         values["predictions"] = _all(functional_rhat(probs, draws.mode).values)
-        cells = {key: _cell(found) for key, found in values.items()}
+        cells = {key: middle(found) for key, found in values.items()}
         cells |= {"chains": Cell(value=number), "length": Cell(value=len(draws) // number)}
         rows.append(Row(label=label, cells=cells))
     step.show(
@@ -75,8 +75,3 @@ def _level(draws: Draws) -> Draws:
 
 def _all(values: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([np.ravel(found) for found in jax.tree.leaves(dict(values))])
-
-
-def _cell(found: np.ndarray) -> Cell:
-    low, middle, high = np.nanquantile(found, [0.05, 0.5, 0.95])
-    return Cell(value=middle, low=low, high=high)
