@@ -4,12 +4,13 @@ import pytest
 import yaml
 
 from onebasin import studies
-from onebasin.studies import PRESETS, STUDIES, StudyError, load_config
+from onebasin.studies import STUDIES, StudyError, load_config, presets
 from onebasin.studies.compact import CompactConfig
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    ("name", "preset"), [(name, preset) for name in STUDIES for preset in presets(name)]
+)
 def test_presets_are_valid_and_every_field_is_described(name: str, preset: str) -> None:
     study = studies.get(name)
     load_config(study.config, name, preset)

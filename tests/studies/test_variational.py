@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onebasin.studies import PRESETS, Figure, Section, Table, load_config, sections
+from onebasin.studies import Figure, Section, Table, load_config, presets, sections
 from onebasin.studies.variational import VariationalConfig, study
 
 TINY = {
@@ -26,7 +26,7 @@ TINY = {
     "bend": {"steps": 10, "batch_size": 20},
     "sweeps": {"widths": [12], "prior_variances": [0.3], "temperatures": [0.5], "num_pairs": 2},
     "timing": {"widths": [12], "epochs": 1, "repeats": 2},
-    "ladder": {"examples": 60, "num_samples": 2, "refine": False},
+    "ladder": {"examples": 60, "num_samples": 2, "refine": 0},
 }
 
 
@@ -114,8 +114,25 @@ def test_the_slider_has_a_frame_for_every_point(found: dict[str, Section]) -> No
             assert sum(y or 0 for y in series.y) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets("variational"))
 def test_presets_are_valid(preset: str) -> None:
     config = load_config(VariationalConfig, "variational", preset)
-    assert config.nets[-1].kind == "resnet"
-    assert set(config.costs) >= {"none", "wasserstein", "kl-forward", "kl-reverse", "kl-mean"}
+    assert set(config.costs) >= {"none", "wasserstein"}
+    assert config.ladder.path in config.paths
+
+
+def test_the_published_settings_have_presets() -> None:
+    found = {
+        (net.kind, net.dataset or config.dataset, net.width if net.kind == "resnet" else 0)
+        for preset in presets("variational")
+        if preset not in ("demo", "laptop")
+        for config in [load_config(VariationalConfig, "variational", preset)]
+        for net in config.nets
+    }
+    assert found == {
+        ("mlp", "mnist", 0),
+        ("mlp", "cifar10", 0),
+        ("resnet", "cifar10", 16),
+        ("resnet", "cifar100", 16),
+        ("resnet", "cifar100", 64),
+    }

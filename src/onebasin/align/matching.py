@@ -45,6 +45,7 @@ def align(
     search: str | None = None,
     loss_fn: Callable[[Any], Any] | None = None,
     path: str = "geodesic",
+    steps: int | None = None,
     assignment: str | None = None,
     batch_size: int = 1000,
 ) -> Alignment:
@@ -77,6 +78,7 @@ def align(
         loss_fn: Training loss of what lies between the two, for solvers and searches that ask for
             it; `losses` makes one.
         path: The path of `interpolate` on which `loss_fn` meets the two half way.
+        steps: Most steps of any solver but "descent"; enough if left out.
         assignment: Assignment solver, "lapx" or "scipy"; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
 
@@ -123,7 +125,7 @@ def align(
         inputs=inputs,
         batch_size=batch_size,
     )
-    found = solve(task, solver, search)
+    found = solve(task, solver, search, steps)
     state = found.best.state
     element = symmetry.compose(
         symmetry.inverse(own_gauge), symmetry.compose(state.element(symmetry), gauge)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from onebasin.align.checks import check_choice
 from onebasin.align.frank_wolfe import frank_wolfe
 from onebasin.align.search import Found
@@ -27,10 +29,21 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-def solve(task: Task, solver: str = "descent", search: str | None = None) -> Found:
+def solve(
+    task: Task, solver: str = "descent", search: str | None = None, steps: int | None = None
+) -> Found:
     """Runs a solver; with search="thorough", from the best of many candidates."""
     check_choice("solver", solver, tuple(SOLVERS))
+    run = SOLVERS[solver]
+    if steps is not None:
+        if solver == "descent" or steps < 1:
+            others = ", ".join(repr(name) for name in SOLVERS if name != "descent")
+            raise ValueError(
+                f"got steps={steps} with solver={solver!r}, expected a step or more of {others}; "
+                "coordinate descent has max_sweeps="
+            )
+        run = functools.partial(run, steps=steps)
     if search is None:
-        return SOLVERS[solver](task)
+        return run(task)
     check_choice("search", search, SEARCHES)
-    return thorough(task, refine=None if solver == "descent" else SOLVERS[solver])
+    return thorough(task, refine=None if solver == "descent" else run)

@@ -18,7 +18,7 @@ INTERRUPTED = 130
 def study(
     name: Annotated[str, typer.Argument(metavar="NAME", help="compact|variational|exploration.")],
     preset: Annotated[
-        str, typer.Option(help="demo (minutes on a processor), laptop, or paper (needs a GPU).")
+        str, typer.Option(help="demo (minutes on a processor), laptop; paper and others: a GPU.")
     ] = "demo",
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; runs/NAME-PRESET if left out.")

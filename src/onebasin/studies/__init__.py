@@ -1,6 +1,6 @@
 """The three published comparisons, as runs with a configuration, stages and results."""
 
-from onebasin.studies.config import PRESETS, StudyConfig, load_config, validated
+from onebasin.studies.config import PRESETS, StudyConfig, load_config, presets, validated
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import copy_results, read_run, sections
 from onebasin.studies.pipeline import Step, Study
@@ -44,6 +44,7 @@ __all__ = [
     "get",
     "interval",
     "load_config",
+    "presets",
     "read_run",
     "sections",
     "validated",

@@ -65,7 +65,7 @@ def load_config(
     Args:
         kind: The study's configuration.
         study: Its name.
-        preset: "demo", "laptop" or "paper".
+        preset: "demo", "laptop", "paper", or another that the study has (see `presets`).
         file: A YAML file with the fields that differ.
         overrides: Fields by dotted name, such as {"hmc.num_samples": 50}.
 
@@ -84,11 +84,20 @@ def load_config(
 
 def preset_file(study: str, preset: str) -> Path:
     """Where a preset lies."""
-    if preset not in PRESETS:
-        raise StudyError(f"got the preset {preset!r}, expected {_either(preset, PRESETS)}")
-    return Path(str(importlib.resources.files("onebasin.studies") / "configs" / study)) / (
-        f"{preset}.yaml"
-    )
+    known = presets(study)
+    if preset not in known:
+        raise StudyError(f"got the preset {preset!r}, expected {_either(preset, known)}")
+    return _folder(study) / f"{preset}.yaml"
+
+
+def presets(study: str) -> tuple[str, ...]:
+    """The presets of a study: those that all have, then its own."""
+    own = {file.stem for file in _folder(study).glob("*.yaml")} - set(PRESETS)
+    return (*PRESETS, *sorted(own))
+
+
+def _folder(study: str) -> Path:
+    return Path(str(importlib.resources.files("onebasin.studies") / "configs" / study))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -88,7 +88,10 @@ class LadderConfig(Part):
     examples: int = Field(500, ge=1, description="Training examples that candidates are judged by.")
     num_samples: int = Field(8, ge=1, description="Draws that candidates are judged by.")
     restarts: int = Field(0, ge=0, description="Random starts besides the eight there always are.")
-    refine: bool = Field(True, description="Whether straight-through refinement ends the search.")
+    refine: int = Field(300, ge=0, description="Steps of straight-through refinement at the end.")
+    path: str = Field(
+        "geodesic", description="The path on which candidates are judged half way, and refined."
+    )
 
 
 class VariationalConfig(StudyConfig):
@@ -173,8 +176,15 @@ def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = 
         (inputs[:count], labels[:count]),
         found.test,
         num_samples=config.num_samples,
+        batch_size=_batch_size(fit, config),
     )
     return Case(label, fit, found, found.symmetry, loss)
+
+
+def _batch_size(fit: FitConfig, config: VariationalConfig) -> int:
+    """Examples per forward pass: many for small networks where passes, not products, take time."""
+    small = fit.kind == "mlp" and config.model is None and jax.default_backend() != "cpu"
+    return 10_000 if small else 1000
 
 
 def widened(fit: FitConfig, width: int) -> FitConfig:

@@ -12,6 +12,7 @@ import numpy as np
 from onebasin.align import Bend, barrier, bend, losses
 from onebasin.align import plane as plane_through
 from onebasin.align.paths import find_path
+from onebasin.align.state import State
 from onebasin.evaluate import wasserstein
 from onebasin.posterior import Gaussian
 from onebasin.studies.pipeline import Step
@@ -294,14 +295,15 @@ def ladder(step: Step) -> None:
     inputs, labels = (x[: config.ladder.examples] for x in case.setting.train)
     net = case.setting.net
     judge = losses(net.apply, (inputs, labels), num_samples=config.ladder.num_samples)
-    thorough = functools.partial(
-        aligned, case, "wasserstein", search="thorough", restarts=config.ladder.restarts
+    by_loss = functools.partial(
+        aligned, case, "wasserstein", loss_fn=judge, path=config.ladder.path
     )
+    here = State.identity(case.symmetry)
     rungs: dict[str, list[Any]] = {}
     searches = []
     for a, b in pairs:
         by_activations = aligned(case, "correlation", a, b).params
-        search = thorough(a, b, loss_fn=judge)
+        search = by_loss(a, b, search="thorough", restarts=config.ladder.restarts)
         searches.append(search)
         steps = {
             "no alignment": b,
@@ -315,8 +317,12 @@ def ladder(step: Step) -> None:
             "best of many, by training loss half way": search.params,
         }
         if config.ladder.refine:
-            steps["the same, then refined on that loss"] = thorough(
-                a, b, loss_fn=judge, solver="straight-through"
+            steps["the same, then refined on that loss"] = by_loss(
+                a,
+                search.params,
+                starts=(here,),
+                solver="straight-through",
+                steps=config.ladder.refine,
             ).params
         for name, moved in steps.items():
             rungs.setdefault(name, []).append((a, moved))
@@ -340,8 +346,8 @@ def ladder(step: Step) -> None:
             title="Searches of rising effort, from the published one down",
             text=f"Barrier heights in nats. {sizes}; predictive averaged over "
             f"{config.num_samples} draws. Candidates are judged by the marginalised training loss "
-            f"of {len(labels)} examples and {config.ladder.num_samples} draws half way on the "
-            "geodesic.",
+            f"of {len(labels)} examples and {config.ladder.num_samples} draws half way on the path "
+            f"“{PATHS.get(config.ladder.path, config.ladder.path)}”.",
             columns=[
                 Column(key="train geodesic", label="train, W2 geodesic", better="lower"),
                 Column(key="test geodesic", label="test, W2 geodesic", better="lower"),

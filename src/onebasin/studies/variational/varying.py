@@ -100,6 +100,9 @@ def sweeps(step: Step) -> None:
                 ],
             )
         )
+    if not rows:
+        step.say("No width, prior variance or temperature was to be varied.")
+        return
     label = case_of(config).label
     step.show(
         Table(
