@@ -302,6 +302,20 @@ def test_one_call_for_all():
     assert "midpoint loss" in FEW["sinkhorn"](task).start
 
 
+@pytest.mark.parametrize("solver", ["straight-through", "sinkhorn"])
+def test_as_many_steps_as_asked_for(solver):
+    task = task_for("mlp-relu", near("mlp-relu", 0))
+    assert ", 3 steps" in solve(task, solver, steps=3).start
+    assert any(", 2 steps" in c.name for c in solve(task, solver, "thorough", 2).candidates)
+
+
+@pytest.mark.parametrize(("solver", "steps"), [("descent", 5), ("sinkhorn", 0)])
+def test_steps_that_cannot_be_taken(solver, steps):
+    task = task_for("mlp-relu", near("mlp-relu", 0))
+    with pytest.raises(ValueError, match="expected a step or more of 'frank-wolfe'"):
+        solve(task, solver, steps=steps)
+
+
 @pytest.mark.parametrize(
     ("loss_fn", "solver", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,7 @@ TINY = {
     "swag_snapshots": 4,
     "resamples": 50,
     "toy": {"num_networks": 40, "epochs": 20, "points": 50},
+    "large": {"net": {"kind": "mlp", "hidden": [12, 9]}, "train": {"epochs": 3}},
 }
 METHODS = ["dropout", "mean-field VI", "SWAG", "Laplace", "SGHMC", "HMC"]
 
@@ -57,6 +60,8 @@ def test_every_table_and_figure_is_there(found: dict[str, Section]) -> None:
         "mmd-hmc",
         "removal",
         "excess-mass",
+        "mass-by-layer",
+        "mass-seconds",
         "corollary",
         "rhat",
         "uncertainty",
@@ -126,6 +131,27 @@ def test_correlation_of_what_rises_together_is_one() -> None:
 def test_a_target_is_shared_out_evenly() -> None:
     with pytest.raises(StudyError, match="no multiple of num_samples x repeats = 16: take 32"):
         load_config(ExplorationConfig, "exploration", "demo", overrides={**TINY, "num_target": 40})
+
+
+def test_masses_by_layer_add_up_and_are_least_together(found: dict[str, Section]) -> None:
+    table = found["excess-mass"].table("mass-by-layer")
+    groups = dict.fromkeys(row.group for row in table.rows)
+    assert len(groups) == 2
+    for group in groups:
+        *layers, total = [row.cells for row in table.rows if row.group == group]
+        for key in ("weights", "before", "after"):
+            parts = [cells[key].value or 0 for cells in layers]
+            assert sum(parts) == pytest.approx(total[key].value)
+        assert total["after"].value < total["before"].value
+
+
+def test_without_hmc_there_is_one_target(tmp_path: Path) -> None:
+    few = {**TINY, "methods": ["laplace", "swag"], "large": None}
+    config = load_config(ExplorationConfig, "exploration", "demo", overrides=few)
+    found = dict(sections(study.run(config, tmp_path / "run")))
+    assert "mmd-hmc" not in items(found, Table)
+    assert {row.group for row in found["quality"].table("quality").rows} == {"trained target"}
+    assert [row.label for row in found["collapse"].table("collapse").rows] == ["trained target"]
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from onebasin.align.checks import check_choice
 from onebasin.align.frank_wolfe import frank_wolfe
 from onebasin.align.search import Found
 from onebasin.align.sinkhorn import sinkhorn
 from onebasin.align.straight_through import straight_through
-from onebasin.align.task import Solver, Task
+from onebasin.align.task import Task
 from onebasin.align.thorough import thorough
 
 SEARCHES = ("thorough",)
@@ -21,7 +22,7 @@ def descent(task: Task) -> Found:
     return Found(found.best, f"coordinate descent from {found.start}")
 
 
-SOLVERS: dict[str, Solver] = {
+SOLVERS: dict[str, Callable[..., Found]] = {
     "descent": descent,
     "frank-wolfe": frank_wolfe,
     "straight-through": straight_through,

@@ -31,6 +31,7 @@ METHODS = {
 ENSEMBLE = "deep ensemble"
 GROUPS = ("one mode", "several modes")
 TARGETS = {"sgd": "trained target", "hmc": "HMC target"}
+HMC_TARGET = "hmc-target"
 SUBSTITUTES = ("permuted-pixels", "rotated")
 Method = Literal["dropout", "mean_field", "swag", "laplace", "sghmc", "hmc"]
 
@@ -59,6 +60,14 @@ class ToyConfig(Part):
     epochs: int = Field(100, ge=1, description="Epochs of training.")
     learning_rate: float = Field(0.02, gt=0, description="Of Adam.")
     shown: int = Field(1000, ge=1, description="Networks drawn in the picture, at most.")
+
+
+class LargeConfig(Part):
+    """A larger network, trained once, whose mass is looked at layer by layer."""
+
+    net: NetConfig = Field(NetConfig(kind="resnet18", width=64), description="The network.")
+    prior_variance: float = Field(0.1, gt=0, description="Variance of the normal prior.")
+    train: TrainConfig = Field(TrainConfig(), description="Its training.")
 
 
 class ExplorationConfig(StudyConfig):
@@ -109,6 +118,9 @@ class ExplorationConfig(StudyConfig):
     )
     resamples: int = Field(1000, ge=10, description="Resamples of a bootstrap.")
     toy: ToyConfig = Field(ToyConfig(), description="The toy.")
+    large: LargeConfig | None = Field(
+        None, description="A larger network whose mass is looked at too; none if left out."
+    )
 
     @property
     def target_size(self) -> int:
@@ -219,6 +231,16 @@ def several(config: ExplorationConfig, draws: Draws, repeat: int) -> np.ndarray:
         own = np.flatnonzero(mode == repeat * config.modes + number)
         found.append(own[np.linspace(0, len(own) - 1, len(share)).round().astype(int)])
     return np.concatenate(found)
+
+
+def targets(config: ExplorationConfig) -> dict[str, str]:
+    """The targets and what they are called; that by HMC if HMC is among the methods."""
+    return {name: title for name, title in TARGETS.items() if name in ("sgd", *config.methods)}
+
+
+def target_parts(step: Step, name: str) -> list[Draws]:
+    """One of `targets`, in independent parts."""
+    return parts(step, HMC_TARGET if name == "hmc" else name)
 
 
 def parts(step: Step, name: str) -> list[Draws]:

@@ -8,7 +8,15 @@ import numpy as np
 from onebasin.evaluate import functional_rhat, predict, rhat
 from onebasin.evaluate.convergence import LEAST_DRAWS
 from onebasin.posterior import Draws
-from onebasin.studies.exploration.base import METHODS, stage_needs, study, world
+from onebasin.studies.exploration.base import (
+    HMC_TARGET,
+    METHODS,
+    TARGETS,
+    stage_needs,
+    study,
+    targets,
+    world,
+)
 from onebasin.studies.exploration.distance import FORMS, removals
 from onebasin.studies.exploration.populations import CHAINS
 from onebasin.studies.pipeline import Step
@@ -29,7 +37,8 @@ def convergence(step: Step) -> None:
             draws = step.load("methods", name)
             first = np.asarray(draws.mode) % config.modes == 0
             chains[METHODS[name]] = draws[np.flatnonzero(first)]
-    chains["HMC target"] = _level(step.load("methods", "hmc-target"))
+    if "hmc" in targets(config):
+        chains[TARGETS["hmc"]] = _level(step.load("methods", HMC_TARGET))
     ways = removals(config, here, reference)
     rows = []
     for label, draws in chains.items():

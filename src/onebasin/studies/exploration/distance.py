@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin.align import align_many, canonical_element, canonicalize
+from onebasin.align import align_many, canonicalize
 from onebasin.engine import Engine
 from onebasin.evaluate import index_test, mmd, predict
 from onebasin.posterior import Draws
@@ -16,10 +16,11 @@ from onebasin.studies.exploration.base import (
     GROUPS,
     TARGETS,
     World,
-    parts,
     samples,
     stage_needs,
     study,
+    target_parts,
+    targets,
     world,
 )
 from onebasin.studies.pipeline import Step
@@ -96,20 +97,21 @@ def discrepancy(step: Step) -> None:
     """MMD of every method, repeat, removal and target."""
     config = step.config
     here = world(config)
-    targets = {"sgd": parts(step, "sgd"), "hmc": parts(step, "hmc-target")}
-    whole = Draws.concatenate(targets["sgd"])
+    titles = targets(config)
+    populations = {name: target_parts(step, name) for name in titles}
+    whole = Draws.concatenate(populations["sgd"])
     reference = match(config, here, whole, engine=step.engine).reference
     step.save("reference", Draws(jax.tree.map(lambda leaf: np.asarray(leaf)[None], reference)))
     everything = list(samples(step))
     labels = list(dict.fromkeys(s.label for s in everything))
-    values = np.full((len(TARGETS), len(FORMS), len(labels), config.repeats), np.nan)
+    values = np.full((len(titles), len(FORMS), len(labels), config.repeats), np.nan)
     # Parts of the target against each other, no part twice: how far it is from itself.
-    pairs = {name: _pairs(len(own)) for name, own in targets.items()}
+    pairs = {name: _pairs(len(own)) for name, own in populations.items()}
     most = max(map(len, pairs.values()))
-    floors = np.full((len(TARGETS), len(FORMS), most), np.nan)
+    floors = np.full((len(titles), len(FORMS), most), np.nan)
     changes: dict[str, list[float]] = {form: [] for form in FORMS}
     for place, (form, remove) in enumerate(removals(config, here, reference).items()):
-        moved_targets = {name: [remove(d) for d in own] for name, own in targets.items()}
+        moved_targets = {name: [remove(d) for d in own] for name, own in populations.items()}
         measures = {name: _measure(own, config.kernels) for name, own in moved_targets.items()}
         for number, (name, own) in enumerate(moved_targets.items()):
             for pair, (one, other) in enumerate(pairs[name]):
@@ -123,7 +125,7 @@ def discrepancy(step: Step) -> None:
     step.save_arrays("mmd", values=values, floors=floors)
     step.save_notes("labels", labels=labels)
     groups = {s.label: (s.method, s.group) for s in everything}
-    for number, (name, title) in enumerate(TARGETS.items()):
+    for number, (name, title) in enumerate(titles.items()):
         rows = [
             Row(
                 label=groups[label][0],
@@ -168,7 +170,7 @@ def discrepancy(step: Step) -> None:
             )
         )
     closest = {}
-    for number, (name, title) in enumerate(TARGETS.items()):
+    for number, (name, title) in enumerate(titles.items()):
         means = values[number, list(FORMS).index("sorted")].mean(axis=-1)
         order = [row for row in np.argsort(means) if groups[labels[row]][0] not in OWN[name]]
         closest[title] = (labels[order[0]], means[order[0]])
@@ -177,7 +179,7 @@ def discrepancy(step: Step) -> None:
             f"Closest to the {title}", label, f"MMD^2 {value:.3f}, symmetries removed by sorting"
         )
     step.show(
-        _bars(labels, values, groups),
+        _bars(labels, values, groups, list(titles.values())),
         Table(
             name="removal",
             title="What the removal of symmetries does to predictions",
@@ -221,9 +223,11 @@ def _change(here: World, before: Draws, after: Draws) -> float:
     return float(np.abs(np.asarray(first) - np.asarray(second)).max())
 
 
-def _bars(labels: list[str], values: np.ndarray, groups: dict[str, tuple[str, str]]) -> Figure:
+def _bars(
+    labels: list[str], values: np.ndarray, groups: dict[str, tuple[str, str]], titles: list[str]
+) -> Figure:
     panels = []
-    for number, title in enumerate(TARGETS.values()):
+    for number, title in enumerate(titles):
         series = []
         for place, form in enumerate(FORMS.values()):
             cells = [interval(values[number, place, row]) for row in range(len(labels))]
@@ -244,70 +248,9 @@ def _bars(labels: list[str], values: np.ndarray, groups: dict[str, tuple[str, st
         )
     return Figure(
         name="mmd",
-        title="Distance of every method to both targets, by what was removed",
+        title=f"Distance of every method to the {' and the '.join(titles)}, by what was removed",
         text=f"Means over repeats with 95 % intervals; {GROUPS[0]} first.",
         panels=panels,
-    )
-
-
-@study.stage("Excess mass of trained networks", needs=("target",))
-def excess_mass(step: Step) -> None:
-    """How far trained networks are above the least mass that computes their function."""
-    config = step.config
-    here = world(config)
-    draws = step.load("target", "sgd")
-    _, report = canonical_element(here.symmetry, draws.params, "min-mass", None)
-    excess = 100 * np.broadcast_to(np.asarray(report.excess_mass), (len(draws),))
-    step.save_arrays("excess", percent=excess)
-    edges = np.histogram_bin_edges(excess, bins=30)
-    counts = np.histogram(excess, edges)[0]
-    quarters = np.quantile(excess, [0.25, 0.5, 0.75])
-    step.show(
-        Figure(
-            name="excess-mass",
-            title="How far trained networks are above their minimum mass",
-            text=f"{len(draws):,} trained networks of {here.label}. Published for OptuNet under "
-            "weight decay: 0 to 60 %, most near 28 %. At a minimum of loss and normal prior "
-            "together the excess is zero: what is left says how far training was from there.",
-            panels=[
-                Panel(
-                    x=Axis(label="mass above the minimum (%)"),
-                    y=Axis(label="networks"),
-                    series=[
-                        Series(
-                            name="trained networks",
-                            x=(edges[1:] + edges[:-1]) / 2,
-                            y=counts,
-                            style="bars",
-                        )
-                    ],
-                )
-            ],
-        ),
-        Table(
-            name="excess-mass",
-            title="Excess mass in per cent of the minimum",
-            text=f"{len(draws):,} networks; least and largest over them as the interval.",
-            columns=[
-                Column(key="median", label="median (%)", digits=2),
-                Column(key="low", label="lower quartile (%)", digits=2),
-                Column(key="high", label="upper quartile (%)", digits=2),
-                Column(key="sweeps", label="sweeps to the minimum", digits=0),
-                Column(key="dead", label="dead units per network", digits=2),
-            ],
-            rows=[
-                Row(
-                    label=here.label,
-                    cells={
-                        "median": Cell(value=quarters[1], low=excess.min(), high=excess.max()),
-                        "low": Cell(value=quarters[0]),
-                        "high": Cell(value=quarters[2]),
-                        "sweeps": Cell(value=np.max(np.asarray(report.sweeps))),
-                        "dead": Cell(value=np.mean(np.asarray(report.dead))),
-                    },
-                )
-            ],
-        ),
     )
 
 
@@ -320,8 +263,8 @@ def corollary(step: Step) -> None:
     config = step.config
     here = world(config)
     populations = {
-        "trained target": step.load("target", "sgd"),
-        "HMC target": step.load("methods", "hmc-target"),
+        title: Draws.concatenate(target_parts(step, name))
+        for name, title in targets(config).items()
     }
     for sample in samples(step):
         if not sample.repeat:
@@ -380,4 +323,4 @@ def corollary(step: Step) -> None:
     )
 
 
-__all__ = ["FORMS", "corollary", "discrepancy", "excess_mass"]
+__all__ = ["FORMS", "corollary", "discrepancy"]

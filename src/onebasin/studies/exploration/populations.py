@@ -13,7 +13,7 @@ from onebasin.align import canonicalize
 from onebasin.evaluate import predict
 from onebasin.infer import Normal, Problem
 from onebasin.posterior import Draws, Mixture
-from onebasin.studies.exploration.base import ENSEMBLE, METHODS, several, study, world
+from onebasin.studies.exploration.base import ENSEMBLE, HMC_TARGET, METHODS, several, study, world
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
@@ -217,7 +217,7 @@ def methods(step: Step) -> None:
         "hmc": {**warm, "max_leapfrogs": config.chains.max_leapfrogs},
     }
     arguments["target by hmc"] = dict(arguments["hmc"])
-    names = [*config.methods, "target by hmc"]
+    names = [*config.methods, *(["target by hmc"] if "hmc" in config.methods else [])]
     begun = [name for name in names if name in TRAINED]
     for_starts, for_methods = jax.random.split(step.key)
     networks = infer.ensemble(
@@ -257,7 +257,7 @@ def methods(step: Step) -> None:
         if name == "target by hmc":
             chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]
             draws = draws[np.concatenate(chosen)]
-            step.save("hmc-target", draws)
+            step.save(HMC_TARGET, draws)
         else:
             step.save(name, draws)
         cells = {

@@ -11,13 +11,13 @@ from scipy import stats
 from onebasin.evaluate import metrics, predict
 from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
-    TARGETS,
     ExplorationConfig,
     World,
-    parts,
     samples,
     stage_needs,
     study,
+    target_parts,
+    targets,
     world,
 )
 from onebasin.studies.exploration.distance import FORMS, OWN
@@ -103,8 +103,8 @@ def uncertainty(step: Step) -> None:
     for sample in samples(step):
         found.setdefault(sample.label, []).append(_metrics(here, sample.draws))
         groups[sample.label] = (sample.method, sample.group)
-    for name, title in TARGETS.items():
-        own = parts(step, "sgd" if name == "sgd" else "hmc-target")
+    for name, title in targets(config).items():
+        own = target_parts(step, name)
         found[title] = [_metrics(here, draws) for draws in own]
         groups[title] = (title, "targets")
     keys = [column.key for column in COLUMNS]
@@ -133,7 +133,7 @@ def uncertainty(step: Step) -> None:
             text=f"{here.label}: {len(here.setting.test[1]):,} test inputs, "
             f"{len(here.outside):,} out of distribution ({config.outside}); predictive of "
             f"{config.num_samples} networks; means over {config.repeats} independent repeats with "
-            "95 % intervals.",
+            "95 % intervals." + (" Published: ResNet-18." if published_setting(config) else ""),
             columns=list(COLUMNS),
             rows=rows,
         )
@@ -178,10 +178,7 @@ def collapse(step: Step) -> None:
     apply_fn = here.setting.net.apply
     pairs = np.triu_indices(config.num_samples, 1)
     rows, series, saved = [], [], {}
-    populations = {
-        "trained target": parts(step, "sgd")[0],
-        "HMC target": parts(step, "hmc-target")[0],
-    }
+    populations = {title: target_parts(step, name)[0] for name, title in targets(config).items()}
     for name, draws in populations.items():
         cells = {}
         for place, inputs in (("inside", here.setting.test[0]), ("outside", here.outside)):
@@ -234,15 +231,18 @@ def collapse(step: Step) -> None:
     )
 
 
-def _published(config: ExplorationConfig, label: str, key: str) -> float | None:
-    """The published number, where the run is in the published setting."""
-    same = (
+def published_setting(config: ExplorationConfig) -> bool:
+    """Whether published numbers are of this data and of a residual network like this one."""
+    return (
         config.dataset == "cifar100"
-        and config.net.kind == "resnet18"
+        and config.net.kind in ("resnet", "resnet18")
         and not any((config.model, config.data, config.train_size, config.test_size))
     )
+
+
+def _published(config: ExplorationConfig, label: str, key: str) -> float | None:
     needs_outside = key in ("aupr", "fpr95", "outside")
-    if not same or (needs_outside and config.outside != "svhn"):
+    if not published_setting(config) or (needs_outside and config.outside != "svhn"):
         return None
     return published(label, key)
 
@@ -263,7 +263,7 @@ def quality(step: Step) -> None:
     keys = notes["keys"]
     rows, panels = [], []
     rng = np.random.default_rng(config.seed)
-    for number, (target, title) in enumerate(TARGETS.items()):
+    for number, (target, title) in enumerate(targets(config).items()):
         # A method that made the target is near it by construction, and would prove nothing.
         others = [i for i, label in enumerate(labels) if not label.startswith(OWN[target])]
         for key, name in QUALITIES.items():
