@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.align import align, align_many
 from onebasin.align.assignment import Assignment, available_solvers
 from onebasin.align.channels import weights
 from onebasin.align.descent import descend
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.state import State
+from onebasin.posterior import Gaussian, Mixture
 
 INPUTS = jax.random.normal(jax.random.key(0), (64, 6))
 NETS = {
@@ -206,3 +208,32 @@ def test_inputs_with_nan_are_refused_by_name() -> None:
     bad = jnp.ones((5, 4)).at[2, 1].set(jnp.nan)
     with pytest.raises(ValueError, match="the inputs hold NaN"):
         ob.align(symmetry, params, to=params, cost="activations", apply_fn=model, inputs=bad)
+
+
+def silent_unit(seed: int) -> Gaussian:
+    """A posterior whose last hidden unit is the prior, but for noise in its mean."""
+    rng = np.random.default_rng(seed)
+    fixed = np.random.default_rng(100)
+    mean = {"inner": fixed.normal(size=(3, 4)), "outer": fixed.normal(size=(4, 2))}
+    mean["inner"][:, -1] = 1e-3 * rng.normal(size=3)
+    mean["outer"][-1] = 1e-3 * rng.normal(size=2)
+    return Gaussian(jax.tree.map(jnp.asarray, mean), 0.1)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_units_without_signal_keep_their_spread(many: bool) -> None:
+    # By the mean alone such a unit has no scale of its own, and would be given a random one.
+    def model(params, x):
+        return jax.nn.relu(x @ params["inner"]) @ params["outer"]
+
+    first, second = silent_unit(0), silent_unit(1)
+    symmetry = ob.discover(model, first.mean, jnp.ones((1, 3)))
+    if many:
+        moved = align_many(symmetry, Mixture([first, second]), cost="wasserstein").draws
+        stds = [q.std for q in moved.components]
+        for one, other in zip(*map(jax.tree.leaves, stds), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0.01)
+        return
+    moved = align(symmetry, second, to=first, cost="wasserstein").params
+    for leaf in jax.tree.leaves(moved.std):
+        np.testing.assert_allclose(leaf, 0.1, rtol=0.01)

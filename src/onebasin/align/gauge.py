@@ -1,4 +1,9 @@
-"""Scalings out of the way: the element that brings a network to canonical scale."""
+"""Scalings out of the way: the element that brings a network to canonical scale.
+
+A Gaussian goes by the root mean square of its weights: its minimum mass is the least expected mass
+of a network that is drawn from it. Its mean alone would not do: a unit that the data say nothing
+about has a mean near zero, of no particular scale, and all of its mass is spread.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import numpy as np
 
 from onebasin.align.canonical import SCALINGS, canonical_element
 from onebasin.align.checks import check_choice
+from onebasin.posterior import Gaussian
 from onebasin.symmetry import Element, Symmetry
 
 
@@ -19,6 +25,18 @@ def scaling_element(symmetry: Symmetry, params: Any, scaling: str | None) -> Ele
     if scaling is None or not symmetry.scaling_dimension():
         return symmetry.identity()
     return canonical_element(symmetry, params, scaling, None, signs=False)[0]  # type: ignore[arg-type]
+
+
+def size_of(posterior: Any) -> Any:
+    """The root mean square of every weight of a Gaussian; of a network, its weights."""
+    if not isinstance(posterior, Gaussian):
+        return posterior
+    return jax.tree.map(root_mean_square, posterior.mean, posterior.variance())
+
+
+def root_mean_square(mean: Any, variance: Any) -> Any:
+    """Of a normal variable."""
+    return (mean**2 + variance) ** 0.5
 
 
 def scaling_elements(symmetry: Symmetry, stacked: Any, scaling: str | None) -> Element:

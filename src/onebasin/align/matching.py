@@ -13,7 +13,7 @@ from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_choice, check_pair
 from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Objective
-from onebasin.align.gauge import scaling_element
+from onebasin.align.gauge import scaling_element, size_of
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import STARTS
 from onebasin.align.signs import best_signs
@@ -65,8 +65,9 @@ def align(
             what makes them, and the other way round.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
-        scaling: How scalings are removed first: "min-mass", "unit-norm", or None to leave them, as
-            before `reset_batch_norm`: BatchNorm's hold only while its running statistics stay.
+        scaling: How scalings are removed first: "min-mass" (of a Gaussian: the least expected mass),
+            "unit-norm", or None to leave them, as before `reset_batch_norm`: BatchNorm's hold only
+            while its running statistics stay.
         starts: Where coordinate descent starts from; the best is kept.
         restarts: Number of further random starts.
         seed: Seed of all random choices.
@@ -102,8 +103,8 @@ def align(
     check_pair(symmetry, params, to, cost, apply_fn, inputs, COSTS, DATA_COSTS)
     check_choice("solver", solver, tuple(SOLVERS))
     check_choice("search", search, (None, *SEARCHES))
-    gauge = scaling_element(symmetry, mean_of(params), scaling)
-    own_gauge = scaling_element(symmetry, mean_of(to), scaling)
+    gauge = scaling_element(symmetry, size_of(params), scaling)
+    own_gauge = scaling_element(symmetry, size_of(to), scaling)
     scaled, target = push(symmetry, gauge, params), push(symmetry, own_gauge, to)
     objective, price, bound = objective_for(
         symmetry, scaled, target, cost, apply_fn, inputs, batch_size

@@ -18,7 +18,7 @@ from onebasin.align.checks import check_choice, check_data, check_finite, check_
 from onebasin.align.data_cost import DataCost
 from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import descend
-from onebasin.align.gauge import scaling_elements
+from onebasin.align.gauge import scaling_elements, size_of
 from onebasin.align.matching import COSTS, DATA_COSTS
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
@@ -76,9 +76,10 @@ class Population:
         if isinstance(draws, Mixture):
             means = _stack([c.mean for c in draws.components])
             spread = _stack([c.std for c in draws.components])
+            sizes = _stack([size_of(c) for c in draws.components])
         else:
             draws = draws if isinstance(draws, Draws) else Draws(draws)
-            means, spread = draws.params, None
+            means, spread, sizes = draws.params, None, draws.params
             if cost in channels.GAUSSIAN_COSTS:
                 raise ValueError(
                     f"cost {cost!r} compares distributions and draws are points: pass a Mixture "
@@ -89,7 +90,7 @@ class Population:
             raise ValueError("there are no draws to align: the population is empty")
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
-        gauges = scaling_elements(symmetry, means, scaling)
+        gauges = scaling_elements(symmetry, to_host(sizes), scaling)
         free = scaling is not None and symmetry.scaling_dimension()
         scaled = symmetry.act_many(gauges, means) if free else means
         stds = None
