@@ -325,6 +325,7 @@ def test_numbers(value: float | None, digits: int, text: str) -> None:
 def test_intervals_show_their_width() -> None:
     assert interval(Cell(value=0.5, low=0.45, high=0.55), 4) == "[0.450, 0.550]"
     assert interval(Cell(value=0.5, low=0.49996, high=0.50004), 4) == "[0.499960, 0.500040]"
+    assert interval(Cell(value=0.0, low=0.0, high=0.0), 4) == "[0.000, 0.000]"
     assert interval(Cell(value=0.5), 4) == ""
 
 

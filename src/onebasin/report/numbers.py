@@ -31,7 +31,7 @@ def interval(cell: Cell | None, digits: int) -> str:
         return ""
     for places in ([digits - 1] if digits > 3 else []) + [digits, digits + 2]:
         low, high = number(cell.low, places), number(cell.high, places)
-        if low != high:
+        if low != high or cell.low == cell.high:
             break
     return f"[{low}, {high}]"
 

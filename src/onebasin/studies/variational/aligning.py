@@ -175,8 +175,9 @@ def alignment(step: Step) -> None:
             cells = {key: over_pairs(found, lambda f, key=key: f[key]) for key in found[0]}
             row = Row(label=COSTS.get(cost, cost), group=case.label, cells=cells)
             rows.append(row)
-            spent = {"seconds": over_pairs(seconds, float)}
-            times.append(row.model_copy(update={"cells": spent}))
+            if cost != "none":
+                spent = {"seconds": over_pairs(seconds, float)}
+                times.append(row.model_copy(update={"cells": spent}))
     step.show(
         Table(
             name="alignment",
