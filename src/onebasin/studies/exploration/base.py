@@ -6,11 +6,13 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import Field, model_validator
 
 from onebasin import data
+from onebasin.evaluate import predict
 from onebasin.infer import Normal, Problem
 from onebasin.posterior import Draws
 from onebasin.studies.config import Part, StudyConfig
@@ -189,6 +191,12 @@ def _outside(config: ExplorationConfig, found: Setting) -> Any:
     like = data.load(config.dataset).normalisation
     other = data.load(config.outside, normalise=like).part("test")[0][: len(inputs)]
     return jnp.asarray(other.reshape(len(other), *inputs.shape[1:]))
+
+
+def exact(apply_fn: Any, draws: Draws, inputs: Any, link: str = "softmax") -> np.ndarray:
+    """Predictions in full precision, to tell what changes them from how a device rounds."""
+    with jax.default_matmul_precision("highest"):
+        return np.asarray(predict(apply_fn, draws, inputs, link=link))
 
 
 class Sample(NamedTuple):

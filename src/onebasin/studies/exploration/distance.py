@@ -10,12 +10,13 @@ import numpy as np
 
 from onebasin.align import align_many, canonicalize
 from onebasin.engine import Engine
-from onebasin.evaluate import index_test, mmd, predict
+from onebasin.evaluate import index_test, mmd
 from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
     GROUPS,
     TARGETS,
     World,
+    exact,
     samples,
     stage_needs,
     study,
@@ -219,8 +220,8 @@ def _measure(own: list[Draws], kernels: tuple[str, ...]) -> Callable[[Any, Any],
 def _change(here: World, before: Draws, after: Draws) -> float:
     inputs = here.setting.test[0][:50]
     apply_fn = here.setting.net.apply
-    first, second = (predict(apply_fn, draws, inputs) for draws in (before, after))
-    return float(np.abs(np.asarray(first) - np.asarray(second)).max())
+    first, second = (exact(apply_fn, draws, inputs) for draws in (before, after))
+    return float(np.abs(first - second).max())
 
 
 def _bars(

@@ -13,7 +13,15 @@ from onebasin.align import canonicalize
 from onebasin.evaluate import predict
 from onebasin.infer import Normal, Problem
 from onebasin.posterior import Draws, Mixture
-from onebasin.studies.exploration.base import ENSEMBLE, HMC_TARGET, METHODS, several, study, world
+from onebasin.studies.exploration.base import (
+    ENSEMBLE,
+    HMC_TARGET,
+    METHODS,
+    exact,
+    several,
+    study,
+    world,
+)
 from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
@@ -69,12 +77,12 @@ def toy(step: Step) -> None:
         "scaled": canonicalize(symmetry, draws.params, "min-mass", None),
         "scaled and sorted": canonicalize(symmetry, draws.params, "min-mass", "max"),
     }
-    logits = np.asarray(predict(net.apply, draws, data[0], link="identity"))
+    logits = exact(net.apply, draws, data[0], "identity")
     panels, rows = [], []
     for name, params in forms.items():
         weights = np.asarray(params["Dense_1"]["kernel"])[..., 0]
         step.save_arrays(name.replace(" ", "-"), weights=weights)
-        after = np.asarray(predict(net.apply, Draws(params), data[0], link="identity"))
+        after = exact(net.apply, Draws(params), data[0], "identity")
         covariance = np.cov(weights.T)
         rows.append(
             Row(
