@@ -65,7 +65,7 @@ def align(
             what makes them, and the other way round.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
-        scaling: How scalings are removed first: "min-mass" (of a Gaussian: the least expected mass),
+        scaling: How scalings are removed first: "min-mass" (least expected mass of a Gaussian),
             "unit-norm", or None to leave them, as before `reset_batch_norm`: BatchNorm's hold only
             while its running statistics stay.
         starts: Where coordinate descent starts from; the best is kept.
