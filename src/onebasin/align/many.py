@@ -115,7 +115,6 @@ def align_many(
     population = Population.of(symmetry, draws, cost, apply_fn, inputs, scaling, batch_size)
     solver = Assignment(assignment).name
     given = not isinstance(reference, str)
-    back = symmetry.identity()
     if not 0 <= first < population.count:
         raise ValueError(
             f"got first={first}, expected the number of a draw below {population.count}"
@@ -124,7 +123,6 @@ def align_many(
     if given:
         check_same_model(symmetry, "the reference", reference)
         gauge = scaling_element(symmetry, reference, scaling)
-        back = symmetry.inverse(gauge)
         centre = leaves_of(symmetry.act(gauge, reference))
     else:
         check_choice("reference", reference, REFERENCES)
@@ -158,8 +156,11 @@ def align_many(
             break
         if number and history[-2] - history[-1] < tolerance * abs(history[-2]):
             break
+    # What they kept is as large as the draws that are made next, in memory that can be theirs.
+    del rounds
     elements = population.elements(states)
     if given and symmetry.factors:
+        back = symmetry.inverse(gauge)
         elements = jax.vmap(lambda g: symmetry.compose(back, g))(elements)
     aligned = population.moved(elements)
     if reference == "first":
