@@ -255,8 +255,8 @@ class DataObjective:
         axis = term.sides.index(each.factor)
         at = [term.sides.index(p) for p in self.symmetry.parents[each.factor]]
         if not at:
-            return self._pairing.product(each.term, axis, state)[None, None]
-        return self._pairing.outer_product(each.term, axis, at, state)
+            return self._pairing.products.product(each.term, axis, state)[None, None]
+        return self._pairing.products.outer_product(each.term, axis, at, state)
 
     def _norms(self) -> float:
         total = 0.0
