@@ -68,6 +68,9 @@ class DataObjective:
     def quadratic(self) -> set[str]:
         return set()
 
+    def part(self, names: set[str], state: State) -> float | None:
+        return None
+
     def neighbours(self, name: str) -> set[str]:
         found = set()
         for own, several in self._by_factor.items():

@@ -15,6 +15,7 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.blocks import Blocks, Common
+from onebasin.align.chains import Chains, are_chains
 from onebasin.align.checks import check_choice, check_same_model
 from onebasin.align.gauge import scaling_element
 from onebasin.align.population import Population, Progress, Visits, mean_of
@@ -139,6 +140,8 @@ def align_many(
         rounds = Blocks(engine, population, common)
     elif as_rows:
         rounds = Rows(symmetry, population.means, solver, None if alone else first)
+    elif cost == "weights" and reference != "leave-one-out" and are_chains(symmetry):
+        rounds = Chains(symmetry, population.means, solver)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")
     rounds.aim(centre)

@@ -15,10 +15,13 @@ from __future__ import annotations
 import numpy as np
 
 from onebasin.align.products import Products
-from onebasin.align.signs import Gains
+from onebasin.align.signs import Gains, Signature
 from onebasin.align.state import State
-from onebasin.align.terms import Channel, Term, front
+from onebasin.align.terms import Channel, Term, front, inner_product
 from onebasin.symmetry import Symmetry
+
+Place = tuple[int, int]
+"""The number of a term, and one of its sides."""
 
 
 class Pairing:
@@ -29,7 +32,9 @@ class Pairing:
         self._squared = squared
         self.fixed = 0.0
         self.products = Products(symmetry)
-        self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
+        self.places: dict[str, list[Place]] = {f.name: [] for f in symmetry.factors}
+        self._sums: dict[tuple[tuple[int, ...], Signature], np.ndarray] = {}
+        self._still: dict[str, tuple[Gains, list[Place]]] = {}
         for channel in channels:
             for leaf, a, b in zip(symmetry.leaves, channel.reference, channel.moving, strict=True):
                 for block in leaf.blocks:
@@ -42,9 +47,9 @@ class Pairing:
                         self.add(Term(block, own, other, channel.signed))
                     else:
                         at = block.at()
-                        self.fixed += float(np.sum(a[at] * b[at], dtype=np.float64))
+                        self.fixed += inner_product(a[at], b[at])
                 if not leaf.blocks:
-                    self.fixed += float(np.sum(a * b, dtype=np.float64))
+                    self.fixed += inner_product(a, b)
 
     @property
     def weights(self) -> Pairing:
@@ -61,6 +66,7 @@ class Pairing:
         for axis, side in enumerate(term.sides):
             if side in self.symmetry.permutable:
                 self.places[side].append((len(self.terms), axis))
+                self._still.pop(side, None)
         self.terms.append(term)
 
     def factors(self) -> list[str]:
@@ -104,20 +110,61 @@ class Pairing:
         ]
 
     def objective(self, state: State) -> float:
-        return self.fixed + float(
+        return self.fixed + float(sum(self.products.value(term, state) for term in self.terms))
+
+    def part(self, names: set[str], state: State) -> float | None:
+        """What terms give that no other factors than these can change."""
+        movers = self.symmetry.permutable
+        return float(
             sum(
-                np.sum(term.reference * self.products.moved(term, state), dtype=np.float64)
+                self.products.value(term, state)
                 for term in self.terms
+                if names >= set(term.sides) & movers | {w.factor for w in term.block.signs}
             )
         )
 
     def gains(self, name: str, state: State) -> Gains:
-        """Gain of unit i of the reference against unit j, [parents.., i, j], by sign signature."""
-        found: Gains = {}
-        for number, axis in self.places[name]:
+        """Gain of unit i of the reference against unit j, [parents.., i, j], by sign signature.
+
+        Good until gains are asked for again, which take the same memory.
+        """
+        still, places = self._parts(name, state)
+        return self._summed(name, state, places, still)
+
+    def _parts(self, name: str, state: State) -> tuple[Gains, list[Place]]:
+        """What a factor gains in terms where it alone moves, and the places in all others."""
+        if name not in self._still:
+            alone = [
+                self.products.stands_alone(self.terms[number], axis)
+                for number, axis in self.places[name]
+            ]
+            still: Gains = {}
+            for (number, axis), yes in zip(self.places[name], alone, strict=True):
+                if yes:
+                    signature = self.products.signature(self.terms[number], name, axis)
+                    product = self.products.new_product(number, axis, state)
+                    if signature in still:
+                        still[signature] += product
+                    else:
+                        still[signature] = product
+            rest = [place for place, yes in zip(self.places[name], alone, strict=True) if not yes]
+            self._still[name] = still, rest
+        return self._still[name]
+
+    def _summed(
+        self, name: str, state: State, places: list[Place], known: Gains | None = None
+    ) -> Gains:
+        """The products of a factor at some places, and what is known already."""
+        found = dict(known or {})
+        for number, axis in places:
             signature = self.products.signature(self.terms[number], name, axis)
             product = self.products.product(number, axis, state)
-            found[signature] = found[signature] + product if signature in found else product
+            if signature not in found:
+                found[signature] = product
+                continue
+            room = self._sums.get((product.shape, signature))
+            found[signature] = np.add(found[signature], product, out=room)
+            self._sums[product.shape, signature] = found[signature]
         return found
 
     def moving_norms(self, name: str) -> np.ndarray:
@@ -134,15 +181,10 @@ class Pairing:
 
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         """Like `gains`, from terms whose other movable sides are all in `known`."""
-        found: Gains = {}
-        for number, axis in self.places[name]:
-            term = self.terms[number]
-            others = {side for side in term.sides if side in self.symmetry.permutable} - {name}
-            if others <= known:
-                signature = self.products.signature(term, name, axis)
-                product = self.products.product(number, axis, state)
-                found[signature] = found[signature] + product if signature in found else product
-        return found
+        still, places = self._parts(name, state)
+        movable = self.symmetry.permutable - {name} - known
+        seen = [place for place in places if not movable & set(self.terms[place[0]].sides)]
+        return self._summed(name, state, seen, still)
 
     def outer_gains(self, name: str, state: State) -> Gains:
         """Like `gains` for a factor with parents, for every pair of parents: [p, q, i, j]."""
@@ -159,13 +201,10 @@ class Pairing:
     def own_gains(self, name: str, state: State) -> Gains:
         """Gains [i, j] of a parent from terms that none of its children are a side of."""
         children = {k for k, up in self.symmetry.parents.items() if name in up}
-        found: Gains = {}
-        for number, axis in self.places[name]:
-            if not children & set(self.terms[number].sides):
-                signature = self.products.signature(self.terms[number], name, axis)
-                product = self.products.product(number, axis, state)
-                found[signature] = found[signature] + product if signature in found else product
-        return found
+        places = [
+            place for place in self.places[name] if not children & set(self.terms[place[0]].sides)
+        ]
+        return self._summed(name, state, places)
 
     def sign_gains(self, name: str, state: State, known: set[str] | None = None) -> Gains:
         """Products per index at the present permutations, by sign signature.

@@ -8,7 +8,17 @@ import numpy as np
 
 from onebasin.align.signs import Signature
 from onebasin.align.state import State
-from onebasin.align.terms import Term, flat, front, spread, take, two_sided
+from onebasin.align.terms import (
+    PART,
+    Term,
+    flat,
+    front,
+    inner_product,
+    spread,
+    take,
+    take_all,
+    two_sided,
+)
 from onebasin.symmetry import Symmetry
 
 
@@ -24,7 +34,8 @@ class _Kept:
 class Products:
     """Terms, and what the units of a factor give in each of them.
 
-    A product is kept, and brought up to date only for the units that have moved since.
+    A product is kept, and brought up to date, in place, only for the units that have moved since:
+    what was asked for last is good until the same is asked for again.
     """
 
     def __init__(self, symmetry: Symmetry):
@@ -32,6 +43,7 @@ class Products:
         self.terms: list[Term] = []
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._constant: dict[tuple[int, int], np.ndarray] = {}
+        self._rooms: dict[tuple[int, ...], np.ndarray] = {}
 
     def product(self, number: int, axis: int, state: State) -> np.ndarray:
         """The part of a factor's gains that one term gives, [parents.., i, j]."""
@@ -41,16 +53,21 @@ class Products:
             return self._kept_product(number, axis, other, state)
         if (number, axis) in self._constant:
             return self._constant[number, axis]
+        product = self.new_product(number, axis, state)
+        if self.stands_alone(term, axis):
+            self._constant[number, axis] = product
+        return product
+
+    def new_product(self, number: int, axis: int, state: State) -> np.ndarray:
+        """A product that nothing is kept of, in memory of its own."""
+        term = self.terms[number]
         name = term.sides[axis]
         at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
         a = front(self._flipped(term, axis, state, {axis}), at, axis)
         if (*self.symmetry.parents[name], name) in map(self.symmetry.parents.get, term.sides):
             return self._product_by_place(term, axis, state)
         b = front(self.moved(term, state, skip={axis}), at, axis)
-        product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self.copies(name), *[a.shape[1]] * 2)
-        if self._stands_alone(term, axis):
-            self._constant[number, axis] = product
-        return product
+        return np.matmul(a, b.transpose(0, 2, 1)).reshape(*self.copies(name), *[a.shape[1]] * 2)
 
     def _kept_product(self, number: int, axis: int, other: int, state: State) -> np.ndarray:
         term = self.terms[number]
@@ -70,11 +87,15 @@ class Products:
             if len(changed) < len(permutation) // 2:
                 new = take(b, permutation, signs, changed)
                 new = new - take(b, kept.permutation, kept.signs, changed)
-                product = kept.product + flat(a[:, changed]) @ flat(new).T
-                self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
-                return product
-        whole = np.arange(len(permutation))
-        product = flat(a) @ flat(take(b, permutation, signs, whole)).T
+                kept.product += flat(a[:, changed]) @ flat(new).T
+                kept.permutation, kept.signs = permutation.copy(), signs
+                return kept.product
+        shape = term.moving.shape
+        if shape not in self._rooms:
+            self._rooms[shape] = np.empty_like(term.moving)
+        whole = take_all(term.moving, other, permutation, signs, self._rooms[shape])
+        room = None if kept is None else kept.product
+        product = np.matmul(flat(a), flat(two_sided(whole, axis, other)).T, out=room)
         self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
         return product
 
@@ -110,6 +131,21 @@ class Products:
             parts.append(np.einsum("ir,qjr->qij", a[number], b, optimize=True))
         return np.stack(parts)
 
+    def value(self, term: Term, state: State) -> float:
+        """What one term gives to the objective."""
+        orders = [state.permutations.get(side) for side in term.sides]
+        flipped = term.signed and term.block.signs
+        if flipped or not orders or any(order is not None and order.ndim > 1 for order in orders):
+            return inner_product(term.reference, self.moved(term, state))
+        first = np.arange(len(term.moving)) if orders[0] is None else orders[0]
+        total, rows = 0.0, max(1, PART * len(first) // max(term.moving.size, 1))
+        for i in range(0, len(first), rows):
+            part = term.moving[first[i : i + rows]]
+            for axis, order in enumerate(orders):
+                part = part if order is None or not axis else take_all(part, axis, order)
+            total += inner_product(term.reference[i : i + rows], part)
+        return total
+
     def moved(
         self,
         term: Term,
@@ -127,7 +163,7 @@ class Products:
             name = term.sides[axis]
             permutation = state.permutations[name]
             if permutation.ndim == 1:
-                moved = np.take(moved, permutation, axis=axis)
+                moved = take_all(moved, axis, permutation)
             else:
                 places = [*(term.sides.index(p) for p in parents[name]), axis]
                 moved = np.take_along_axis(moved, spread(permutation, places, moved.ndim), axis)
@@ -186,7 +222,7 @@ class Products:
                     kind[name] = np.broadcast_to(kind[name][parent], kind[name].shape)
         return there
 
-    def _stands_alone(self, term: Term, axis: int) -> bool:
+    def stands_alone(self, term: Term, axis: int) -> bool:
         """Whether nothing but this side of a term can move."""
         movers = [i for i, side in enumerate(term.sides) if side in self.symmetry.permutable]
         signers = {w.factor for w in term.block.signs} if term.signed else set()
