@@ -26,8 +26,7 @@ from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.elements import Block
 
-# Draws whose gains lie in memory together, by how many numbers these are.
-NUMBERS_AT_ONCE = 2**24
+GAINS_AT_ONCE = 2**24
 TOLERANCE = 1e-7
 
 Key = tuple[str, Signature]
@@ -65,9 +64,16 @@ class Chains:
         symmetry: The group, with `are_chains(symmetry)`.
         leaves: The stacked parameters.
         solver: The assignment solver.
+        at_once: The most gains that lie in memory together.
     """
 
-    def __init__(self, symmetry: Symmetry, leaves: Sequence[np.ndarray], solver: str):
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        leaves: Sequence[np.ndarray],
+        solver: str,
+        at_once: int = GAINS_AT_ONCE,
+    ):
         self.symmetry = symmetry
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=num_cores())
@@ -75,7 +81,7 @@ class Chains:
         whole = (self._fixed, *self._rows.values())
         self._norms = sum(np.square(x.reshape(self.count, -1)).sum(1, np.float64) for x in whole)
         largest = max((x[0, ..., 0].size ** 2 for x in self._rows.values()), default=1)
-        size = max(1, NUMBERS_AT_ONCE // largest)
+        size = max(1, at_once // largest)
         self._parts = [slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
 
     def aim(self, leaves: Sequence[np.ndarray]) -> None:
