@@ -96,7 +96,8 @@ def test_few_at_a_time_is_all_at_once(population):
     states = own.identity()
     for number in range(3):
         states, cost = few.round(states, number, progress)
-    assert seen[0][0] == "round 1" and 1 < seen[0][1] <= 12
+    assert seen[0][0] == "round 1"
+    assert 1 < seen[0][1] <= 12
     assert states.differences(whole) == 0
     assert cost == pytest.approx(costs[-1], rel=1e-6)
 

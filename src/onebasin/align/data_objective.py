@@ -30,8 +30,10 @@ class DataObjective:
         measured: list[Measured],
         pairing: Pairing,
         weights: Pairing,
+        instead: dict[str, str],
     ):
         self.symmetry = symmetry
+        self._instead = instead
         self._pairing = pairing
         self.weights = weights
         self._by_factor: dict[str, list[Measured]] = {}
@@ -246,6 +248,10 @@ class DataObjective:
         return frozenset(each.turns) ^ {
             (w.factor, w.generator) for w in signs if not w.places or w.factor in above
         }
+
+    def fallbacks(self, state: State) -> dict[str, str]:
+        """Factors that are not, or not all, compared as the cost says, and how instead."""
+        return dict.fromkeys(self.untold(state), "partly by weights") | self._instead
 
     def untold(self, state: State) -> list[str]:
         """Factors with units that the data do not tell apart; weights do that for them."""

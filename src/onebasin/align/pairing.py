@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onebasin.align.products import Products
+from onebasin.align.products import TermProducts
 from onebasin.align.signs import Gains, Signature
 from onebasin.align.state import State
 from onebasin.align.terms import Channel, Term, front, inner_product
@@ -31,7 +31,7 @@ class Pairing:
         self.symmetry = symmetry
         self._squared = squared
         self.fixed = 0.0
-        self.products = Products(symmetry)
+        self.products = TermProducts(symmetry)
         self.places: dict[str, list[Place]] = {f.name: [] for f in symmetry.factors}
         self._sums: dict[tuple[tuple[int, ...], Signature], np.ndarray] = {}
         self._still: dict[str, tuple[Gains, list[Place]]] = {}
@@ -111,6 +111,10 @@ class Pairing:
 
     def objective(self, state: State) -> float:
         return self.fixed + float(sum(self.products.value(term, state) for term in self.terms))
+
+    def fallbacks(self, state: State) -> dict[str, str]:
+        """Factors that are compared in another way than the cost says: none."""
+        return {}
 
     def part(self, names: set[str], state: State) -> float | None:
         """What terms give that no other factors than these can change."""

@@ -31,7 +31,7 @@ class _Kept:
     signs: np.ndarray | None
 
 
-class Products:
+class TermProducts:
     """Terms, and what the units of a factor give in each of them.
 
     A product is kept, and brought up to date, in place, only for the units that have moved since:
