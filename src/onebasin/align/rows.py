@@ -13,7 +13,7 @@ units whose centre has moved; the centre is brought up to date by the units that
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class Rows:
         self._rows = {key: np.empty(*_joined(each)) for key, each in parts.items()}
         self._norms = np.empty(self.count)
         with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
-            list(pool.map(lambda draw: self._take_in(parts, draw), range(self.count)))
+            _side_by_side(pool, lambda draw: self._take_in(parts, draw), range(self.count))
         self._first = first
         self._order = sorted(range(self.count), key=lambda draw: draw != first)
         shapes = {key: (self.count, x.shape[1], x.shape[1]) for key, x in self._rows.items()}
@@ -123,7 +123,7 @@ class Rows:
         """Matches all draws in place, a few with the same centre; yields what each gained."""
         for at in range(0, self.count, TOGETHER):
             some = self._order[at : at + TOGETHER]
-            gained = list(pool.map(lambda draw: self._visit(found, draw), some))
+            gained = _side_by_side(pool, lambda draw: self._visit(found, draw), some)
             if self._first is not None:
                 self._follow(states, found, some)
             yield from gained
@@ -182,6 +182,23 @@ class Rows:
             found[key[1]] = kept
         self._stale[name][draw] = False
         return found
+
+
+def _side_by_side(
+    pool: concurrent.futures.Executor, work: Callable[[int], Any], draws: Sequence[int]
+) -> list[Any]:
+    """What work finds for each draw, an equal part of them on every core.
+
+    One part is done here and each other is handed over once: for narrow networks, to hand over
+    draws one by one takes longer than to match them.
+    """
+    cores = num_cores()
+    parts = [draws[i::cores] for i in range(cores)]
+    away = [pool.submit(lambda part=part: list(map(work, part))) for part in parts[1:] if part]
+    found: list[Any] = [None] * len(draws)
+    for i, own in enumerate([list(map(work, parts[0])), *(task.result() for task in away)]):
+        found[i::cores] = own
+    return found
 
 
 def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndarray:
