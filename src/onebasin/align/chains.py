@@ -64,6 +64,7 @@ class Chains:
         symmetry: The group, with `are_chains(symmetry)`.
         leaves: The stacked parameters.
         solver: The assignment solver.
+        follows: Whether the centre moves to the mean of the draws from round to round.
         at_once: The most gains that lie in memory together.
     """
 
@@ -72,9 +73,11 @@ class Chains:
         symmetry: Symmetry,
         leaves: Sequence[np.ndarray],
         solver: str,
+        follows: bool = True,
         at_once: int = GAINS_AT_ONCE,
     ):
         self.symmetry = symmetry
+        self._follows = follows
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=num_cores())
         self._fixed, self._rows = _cut(symmetry, leaves)
@@ -118,9 +121,9 @@ class Chains:
     def round(self, states: State, number: int, progress: Progress | None) -> tuple[State, float]:
         """The best match of every draw with the centre, and the sum of squared distances.
 
-        From the second round on the centre is the mean of where the draws stand.
+        From the second round on the centre, if it follows, is the mean of where the draws stand.
         """
-        if number:
+        if number and self._follows:
             self._recentre(states)
         work: Any = self._parts
         if progress is not None:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from onebasin.align.assignment import Assignment
-from onebasin.align.blocks import Blocks, Common
+from onebasin.align.blocks import Blocks, Common, Way
 from onebasin.align.chains import Chains, are_chains
 from onebasin.align.checks import check_choice, check_same_model
 from onebasin.align.gauge import scaling_element
@@ -129,18 +129,20 @@ def align_many(
         check_choice("reference", reference, REFERENCES)
     alone = given or reference == "first"
     rounds: Rounds
-    as_rows = cost == "weights" and reference != "leave-one-out" and are_rows(symmetry)
+    way: Way = "visits"
+    if cost == "weights" and (given or reference != "leave-one-out"):
+        way = "rows" if are_rows(symmetry) else "chains" if are_chains(symmetry) else "visits"
     if engine is not None:
         example = jax.tree.unflatten(population.structure, population.draw(0))
         model = (apply_fn, inputs, batch_size) if apply_fn and population.data else None
         leave_out = reference == "leave-one-out"
         common = Common(
-            symmetry, cost, as_rows, solver, seed, leave_out, population.count, example, model
+            symmetry, cost, way, solver, seed, leave_out, population.count, example, model
         )
         rounds = Blocks(engine, population, common)
-    elif as_rows:
+    elif way == "rows":
         rounds = Rows(symmetry, population.means, solver, None if alone else first)
-    elif cost == "weights" and reference != "leave-one-out" and are_chains(symmetry):
+    elif way == "chains":
         rounds = Chains(symmetry, population.means, solver)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")

@@ -194,11 +194,15 @@ def _side_by_side(
     """
     cores = num_cores()
     parts = [draws[i::cores] for i in range(cores)]
-    away = [pool.submit(lambda part=part: list(map(work, part))) for part in parts[1:] if part]
+    away = [pool.submit(_each, work, part) for part in parts[1:]]
     found: list[Any] = [None] * len(draws)
-    for i, own in enumerate([list(map(work, parts[0])), *(task.result() for task in away)]):
+    for i, own in enumerate([_each(work, parts[0]), *(task.result() for task in away)]):
         found[i::cores] = own
     return found
+
+
+def _each(work: Callable[[int], Any], draws: Sequence[int]) -> list[Any]:
+    return [work(draw) for draw in draws]
 
 
 def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndarray:
