@@ -6,6 +6,9 @@ The plain way matches each draw with SciPy until nothing improves, averages, and
 draw changes. Both start from the same draws, with scalings as they are; what counts is the ratio.
 Two populations: networks trained on digits from different seeds, which take many rounds, and noisy
 copies of one network, which are found in the first. Draws and machine are the same for both ways.
+
+OptuNets, whose channels depend on their groups, come last: rounds of all draws at once against
+rounds that go draw by draw, both of onebasin, which end in the same states.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from shared import networks, plain, record  # type: ignore[import-not-found]
 from threadpoolctl import threadpool_limits
 
 import onebasin as ob
+from onebasin.align.assignment import Assignment
+from onebasin.align.chains import Chains
+from onebasin.align.population import Population, Visits
 
 
 def population(kind: str, width: int, count: int) -> tuple[ob.Symmetry, Any]:
@@ -63,6 +69,34 @@ def measure(kind: str, width: int, count: int) -> dict[str, Any]:
     }
 
 
+def dependent(count: int, rounds: int = 3) -> dict[str, Any]:
+    """OptuNets from different seeds: all at once, against draw by draw."""
+    net = ob.nets.optunet()
+    image = jnp.zeros((1, 28, 28, 1))
+    draws = jax.vmap(lambda k: net.init(k, image))(jax.random.split(jax.random.key(0), count))
+    symmetry = ob.discover(net.apply, jax.tree.map(lambda x: x[0], draws), image)
+    population = Population.of(symmetry, draws, "weights", None, None, "min-mass", 1000)
+    solver = Assignment().name
+    ways: dict[str, Any] = {
+        "seconds": lambda: Chains(symmetry, population.means, solver),
+        "draw by draw seconds": lambda: Visits(population, solver, 0, leave_out=False),
+    }
+    row: dict[str, Any] = {"population": "OptuNets", "draws": count, "rounds": rounds}
+    ends = []
+    for name, make in ways.items():
+        start = time.perf_counter()
+        way, states = make(), population.identity()
+        way.aim(population.draw(0))
+        for number in range(rounds):
+            states, cost = way.round(states, number, None)
+        row[name] = time.perf_counter() - start
+        ends.append((states, cost))
+    row["ratio"] = row["draw by draw seconds"] / row["seconds"]
+    row["draw by draw cost"], row["cost"] = ends[1][1], ends[0][1]
+    row["draws that differ"] = ends[0][0].differences(ends[1][0])
+    return row
+
+
 def main() -> None:
     """Runs both populations and prints the ratios."""
     parser = argparse.ArgumentParser(
@@ -77,7 +111,9 @@ def main() -> None:
         cells = [row[name] for row in rows]
         shown = [f"{c:.6g}" if isinstance(c, int | float) else c for c in cells]
         print(f"{name:>24}  {shown[0]:>14}  {shown[1]:>14}")
-    record.save(args.out, "many", {"rows": rows})
+    nested = dependent(1000 if args.full else 100)
+    print("  ".join(f"{name} {value}" for name, value in nested.items()))
+    record.save(args.out, "many", {"rows": rows, "dependent factors": nested})
 
 
 if __name__ == "__main__":

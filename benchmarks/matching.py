@@ -2,7 +2,7 @@
 
     python benchmarks/matching.py [--full] [--out results/bench]
 
-Both run on one core, on the same pair, in one process; what counts is the ratio.
+Both run on one core, on the same pair, in one process, taking turns; what counts is the ratio.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
 import pathlib
+import statistics
 import time
 from typing import Any
 
@@ -29,22 +30,25 @@ from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 
 
-def measure(width: int, steps: int) -> dict[str, Any]:
-    """One row of the table."""
+def measure(width: int, steps: int, repeats: int) -> dict[str, Any]:
+    """One row of the table, medians of repeats in which the two take turns."""
     net = ob.nets.mlp(hidden=(width,) * 3, outputs=10)
     pair = [networks.trained(net, seed, steps) for seed in (0, 1)]
     symmetry = ob.discover(net.apply, pair[0], jnp.zeros((1, 784)))
     leaves = [[np.asarray(x) for x in jax.tree.leaves(p)] for p in pair]
     layers = [[(flat[2 * i + 1], flat[2 * i]) for i in range(4)] for flat in leaves]
 
-    start = time.perf_counter()
-    plain_objective, spent, _ = plain.descent(layers[0], layers[1], 0)
-    plain_seconds = time.perf_counter() - start
+    plain_times, times = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        plain_objective, spent, _ = plain.descent(layers[0], layers[1], 0)
+        plain_times.append(time.perf_counter() - start)
 
-    start = time.perf_counter()
-    objective = Pairing(symmetry, weights(leaves[0], leaves[1]).channels)
-    found = search(objective, Assignment(threads=1))
-    seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        objective = Pairing(symmetry, weights(leaves[0], leaves[1]).channels)
+        found = search(objective, Assignment(threads=1))
+        times.append(time.perf_counter() - start)
+    plain_seconds, seconds = statistics.median(plain_times), statistics.median(times)
     return {
         "width": width,
         "plain seconds": plain_seconds,
@@ -52,6 +56,8 @@ def measure(width: int, steps: int) -> dict[str, Any]:
         "plain assignments": spent["assignments"],
         "seconds": seconds,
         "ratio": plain_seconds / seconds,
+        "repeats": repeats,
+        "ratios": [a / b for a, b in zip(plain_times, times, strict=True)],
         "plain objective": plain_objective,
         "objective": found.best.objective,
         "start": found.start,
@@ -69,7 +75,8 @@ def main() -> None:
     rows = []
     print("width  plain s  ours s  ratio  plain objective  ours       start")
     for width in (512, 1024, 2048) if args.full else (256, 512):
-        row = measure(width, 200 if args.full else 100)
+        # The widest takes minutes.
+        row = measure(width, 200 if args.full else 100, 1 if width > 1024 else 5)
         rows.append(row)
         print(
             f"{row['width']:5d}  {row['plain seconds']:7.2f}  {row['seconds']:6.2f}  "

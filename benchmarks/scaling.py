@@ -66,7 +66,7 @@ def of_width(width: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     shapes = [leaf.shape for leaf in symmetry.leaves]
     pair = [
-        [rng.standard_normal(shape, np.float32) / np.sqrt(shape[0]) for shape in shapes]
+        [rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[0])) for shape in shapes]
         for _ in range(2)
     ]
     products, assignments = Clock(), Clock()

@@ -37,8 +37,23 @@ def files(folder: Path) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in folder.rglob("*.safetensors")}
 
 
+def _groups(params, x):
+    units = jnp.tanh(jax.nn.relu(x @ params["group"])[..., None] * params["unit"])
+    return jnp.einsum("bgn,gno->bo", units, params["out"])
+
+
+def _group_weights(key, x):
+    shapes = {"group": (x.shape[-1], 3), "unit": (3, 4), "out": (3, 4, 2)}
+    keys = jax.random.split(key, 3)
+    return {
+        name: jax.random.normal(k, shape)
+        for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
 CASES = {
     "rows": (SHALLOW, {}),
+    "chains": (ob.Net(_group_weights, _groups), {}),
     "visits": (NET, {}),
     "leave-one-out": (NET, {"reference": "leave-one-out"}),
     "first": (NET, {"reference": "first"}),

@@ -123,6 +123,52 @@ def test_gains_of_a_parent_are_what_the_objective_gains():
     assert np.ptp(found) < 1e-4
 
 
+def normal(seed, **shapes):
+    keys = jax.random.split(jax.random.key(seed), len(shapes))
+    return {
+        n: jax.random.normal(k, shape) for k, (n, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+
+def test_the_certificate_says_what_a_cost_on_data_does_not_see():
+    """No product reads the pieces of a maxout, which are compared where they are made."""
+
+    def maxout(params, x):
+        return (x @ params["w"]).reshape(-1, 5, 3).max(axis=-1) @ params["v"]
+
+    pair = [normal(seed, w=(4, 15), v=(5, 2)) for seed in range(2)]
+    inputs = normal(2, x=(30, 4))["x"]
+    symmetry = ob.discover(maxout, pair[0], inputs)
+    (piece,) = (f.name for f in symmetry.factors if f.size == 3)
+    data = {"apply_fn": maxout, "inputs": inputs}
+    found = ob.align(symmetry, pair[1], to=pair[0], cost="activations", **data)
+    assert found.fallbacks == {piece: "where made"}
+    assert str(found).splitlines()[-1] == f"not seen by activations alone: {piece} where made"
+    made = ob.align(symmetry, pair[1], to=pair[0], cost="preactivations", **data)
+    assert made.fallbacks == {}
+    assert "not seen" not in str(made)
+    assert ob.align(symmetry, pair[1], to=pair[0]).fallbacks == {}
+
+
+def test_the_certificate_says_where_weights_decide():
+    """Two units that no example excites are alike at work; all others are not."""
+
+    def model(params, x):
+        return jax.nn.relu(x @ params["w"] + params["b"]) @ params["v"]
+
+    pair = [normal(seed, w=(3, 6), b=(6,), v=(6, 2)) for seed in range(2)]
+    pair = [p | {"b": p["b"] + 3} for p in pair]
+    inputs = normal(2, x=(30, 3))["x"]
+    symmetry = ob.discover(model, pair[0], inputs)
+    (unit,) = (f.name for f in symmetry.factors)
+    data = {"cost": "activations", "apply_fn": model, "inputs": inputs, "scaling": None}
+    assert ob.align(symmetry, pair[1], to=pair[0], **data).fallbacks == {}
+    silent = [p | {"b": p["b"].at[:2].set(-100.0)} for p in pair]
+    found = ob.align(symmetry, silent[1], to=silent[0], **data)
+    assert found.fallbacks == {unit: "partly by weights"}
+    assert f"not seen by activations alone: {unit} partly by weights" in str(found)
+
+
 def test_a_model_is_read_once_for_all_pairs():
     traced = []
 

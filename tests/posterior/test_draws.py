@@ -111,3 +111,31 @@ def test_moments_of_every_form():
     np.testing.assert_allclose(moments(mixture).std ** 2, [2.5 + 4.0], rtol=1e-6)
     with pytest.raises(TypeError, match=r"got a dict, expected Draws, a Gaussian or a Mixture"):
         moments({"w": jnp.ones(2)})
+
+
+def test_the_mean_at_once_is_the_compiled_one():
+    keys = jax.random.split(jax.random.key(0), 2)
+    params = {
+        "w": 3 + jax.random.normal(keys[0], (50, 4, 3)),
+        "half": jax.random.normal(keys[1], (50, 5)).astype(jnp.bfloat16),
+        "steps": jnp.arange(50),
+    }
+    for own in (params, {"w": params["w"], "steps": params["steps"]}):
+        at_once = Draws(own).mean()
+        compiled = jax.jit(lambda p: Draws(p).mean())(own)
+        for name in own:
+            assert at_once[name].dtype == compiled[name].dtype == own[name].dtype
+            np.testing.assert_allclose(
+                np.float32(at_once[name]), np.float32(compiled[name]), rtol=1e-6
+            )
+        assert at_once["steps"] == 0
+
+
+def test_the_mean_of_numpy_draws_does_not_follow_them():
+    stacked = np.ones((3, 64), np.float32)
+    mean = Draws({"w": stacked}).mean()["w"]
+    counters = np.arange(6).reshape(3, 2)
+    first = Draws({"w": stacked, "n": counters}).mean()["n"]
+    stacked[:], counters[:] = 7, 9
+    np.testing.assert_array_equal(mean, 1)
+    np.testing.assert_array_equal(first, [0, 1])

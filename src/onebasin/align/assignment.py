@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,19 @@ import numpy as np
 Solver = Callable[[np.ndarray], np.ndarray]
 # Units below which starting threads takes longer than the assignment itself.
 WORTH_A_THREAD = 48
+# Share of a row's best gain that the solver begins with.
+HEAD_START = 0.75
+
+
+class _Room(threading.local):
+    """Memory that a thread writes costs to again and again: new pages take as long as the sums."""
+
+    last = np.empty((0, 0))
+
+    def room(self, like: np.ndarray) -> np.ndarray:
+        if self.last.shape != like.shape or self.last.dtype != like.dtype:
+            self.last = np.empty(like.shape, like.dtype)
+        return self.last
 
 
 def _lapx() -> Solver | None:
@@ -20,8 +34,13 @@ def _lapx() -> Solver | None:
     except ImportError:
         return None
 
+    own = _Room()
+
     def solve(gain: np.ndarray) -> np.ndarray:
-        return lapjvr(-gain, return_cost=False)[1]
+        # A number per row leaves the optimum where it is; with these it is found in half the time.
+        head_start = gain.dtype.type(HEAD_START) * gain.max(axis=1, keepdims=True)
+        cost = np.subtract(head_start, gain, out=own.room(gain))
+        return lapjvr(cost, return_cost=False)[1]
 
     return solve
 

@@ -11,12 +11,13 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
 from onebasin.align.population import Population, Progress, Visits
 from onebasin.align.rows import Rows
@@ -26,6 +27,7 @@ from onebasin.store.fingerprint import fingerprint
 from onebasin.store.sealed import Seals, is_sealed, seal
 from onebasin.symmetry import Symmetry
 
+Way = Literal["rows", "chains", "visits"]
 MOST = 256
 WEIGHTS_PER_TASK = 2**24
 
@@ -37,7 +39,7 @@ class Common:
     Attributes:
         symmetry: The group.
         cost: The name of the cost.
-        rows: Whether draws are matched as rows, all units at once.
+        way: How draws are matched: as "rows", as "chains", or in "visits" to one after the other.
         solver: The assignment solver.
         seed: Seed of the order of visits.
         leave_out: Whether a draw is matched with the mean of the others.
@@ -48,7 +50,7 @@ class Common:
 
     symmetry: Symmetry
     cost: str
-    rows: bool
+    way: Way
     solver: str
     seed: int
     leave_out: bool
@@ -72,7 +74,7 @@ class Block:
     first: int
     means: list[np.ndarray]
     stds: list[np.ndarray] | None
-    _rows: Rows | None = dataclasses.field(default=None, init=False)
+    _at_once: Rows | Chains | None = dataclasses.field(default=None, init=False)
 
     def visits(self, common: Common) -> Visits:
         """Rounds over these draws, one by one."""
@@ -90,11 +92,13 @@ class Block:
         place = (self.first, common.count)
         return Visits(own, common.solver, common.seed, common.leave_out, place)
 
-    def rows(self, common: Common) -> Rows:
-        """Rounds over these draws as rows; products are not kept, as they depend on the past."""
-        if self._rows is None:
-            self._rows = Rows(common.symmetry, self.means, common.solver, None, kept_bytes=0)
-        return self._rows
+    def at_once(self, common: Common) -> Rows | Chains:
+        """Rounds over all of these draws; products are not kept, as they depend on the past."""
+        if self._at_once is None and common.way == "rows":
+            self._at_once = Rows(common.symmetry, self.means, common.solver, None, kept_bytes=0)
+        elif self._at_once is None:
+            self._at_once = Chains(common.symmetry, self.means, common.solver, follows=False)
+        return self._at_once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,14 +209,14 @@ def match_block(
     leaves, spread, averaged = centre.get()
     # One thread for a product, here as on a worker: how a sum is cut changes its last digits.
     with threadpool_limits(1, "blas"):
-        if everywhere.rows:
-            rows = own.rows(everywhere)
-            rows.aim(leaves)
-            found, cost = rows.round(wanted.states, wanted.number, None)
-        else:
+        if everywhere.way == "visits":
             visits = own.visits(everywhere)
             visits.aim_between(leaves, spread, averaged)
             found, cost = visits.round(wanted.states, wanted.number, None)
+        else:
+            at_once = own.at_once(everywhere)
+            at_once.aim(leaves)
+            found, cost = at_once.round(wanted.states, wanted.number, None)
         sums = _sums(own, everywhere, found)
     arrays = {f"permutation/{k}": v for k, v in found.permutations.items()}
     arrays |= {f"sign/{k}": v for k, v in found.signs.items()}

@@ -38,6 +38,10 @@ class Alignment:
         margin: By factor and unit, how much the unit's match gains over its best other partner. A
             small or negative margin says that the unit could as well have been relabelled.
         cost_name: Which cost was used.
+        fallbacks: By factor, how it was compared where a cost on data does not see it: "where made"
+            or "where read" (no product reads, or makes, its units), "with others summed" (it is
+            seen only together with other units), "partly by weights" (the data do not tell some of
+            its units apart).
         candidates: What search="thorough" tried, the least training loss half way first.
         skipped: Why that search did not try something.
     """
@@ -53,6 +57,7 @@ class Alignment:
     transpositions: dict[str, int]
     margin: dict[str, np.ndarray]
     cost_name: str = "weights"
+    fallbacks: dict[str, str] = dataclasses.field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     skipped: tuple[str, ...] = ()
 
@@ -83,6 +88,9 @@ class Alignment:
             cells = [row[0].ljust(widths[0])]
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
             lines.append("  ".join(cells).rstrip())
+        if self.fallbacks:
+            told = ", ".join(f"{name} {how}" for name, how in self.fallbacks.items())
+            lines.append(f"not seen by {self.cost_name} alone: {told}")
         if self.candidates:
             lines += ["", self.candidate_table()]
         return "\n".join(lines)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from onebasin.align.terms import Channel
+from onebasin.align.terms import Channel, inner_product
 
 Leaves = list[np.ndarray]
 
@@ -36,9 +36,7 @@ class Channels:
 
 
 def _dot(a: Leaves, b: Leaves) -> float:
-    return float(
-        sum(np.vdot(x.astype(np.float64), y.astype(np.float64)) for x, y in zip(a, b, strict=True))
-    )
+    return sum(inner_product(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _map(fun: Callable[..., np.ndarray], *leaves: Leaves) -> Leaves:

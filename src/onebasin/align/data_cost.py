@@ -179,7 +179,8 @@ class DataCost:
                     )
             measured.append(each)
         weights = weights_pairing(self.symmetry, reference, moving)
-        return DataObjective(self.symmetry, measured, pairing, weights)
+        instead = {site.factor: site.instead for site in self._sites if site.instead}
+        return DataObjective(self.symmetry, measured, pairing, weights, instead)
 
 
 def _size(batch: Any) -> int:

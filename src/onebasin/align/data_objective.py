@@ -30,8 +30,10 @@ class DataObjective:
         measured: list[Measured],
         pairing: Pairing,
         weights: Pairing,
+        instead: dict[str, str],
     ):
         self.symmetry = symmetry
+        self._instead = instead
         self._pairing = pairing
         self.weights = weights
         self._by_factor: dict[str, list[Measured]] = {}
@@ -67,6 +69,9 @@ class DataObjective:
 
     def quadratic(self) -> set[str]:
         return set()
+
+    def part(self, names: set[str], state: State) -> float | None:
+        return None
 
     def neighbours(self, name: str) -> set[str]:
         found = set()
@@ -244,6 +249,10 @@ class DataObjective:
             (w.factor, w.generator) for w in signs if not w.places or w.factor in above
         }
 
+    def fallbacks(self, state: State) -> dict[str, str]:
+        """Factors that are not, or not all, compared as the cost says, and how instead."""
+        return dict.fromkeys(self.untold(state), "partly by weights") | self._instead
+
     def untold(self, state: State) -> list[str]:
         """Factors with units that the data do not tell apart; weights do that for them."""
         return [n for n in self._by_factor if not _told_apart(self._matched_gains(n, state))]
@@ -255,8 +264,8 @@ class DataObjective:
         axis = term.sides.index(each.factor)
         at = [term.sides.index(p) for p in self.symmetry.parents[each.factor]]
         if not at:
-            return self._pairing.product(each.term, axis, state)[None, None]
-        return self._pairing.outer_product(each.term, axis, at, state)
+            return self._pairing.products.product(each.term, axis, state)[None, None]
+        return self._pairing.products.outer_product(each.term, axis, at, state)
 
     def _norms(self) -> float:
         total = 0.0

@@ -10,6 +10,7 @@ of that pair in the outer one.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 from typing import Protocol
 
@@ -35,6 +36,8 @@ class Objective(Protocol):
     def quadratic(self) -> set[str]: ...
     def neighbours(self, name: str) -> set[str]: ...
     def objective(self, state: State) -> float: ...
+    def part(self, names: set[str], state: State) -> float | None: ...
+    def fallbacks(self, state: State) -> dict[str, str]: ...
     def gains(self, name: str, state: State) -> Gains: ...
     def outer_gains(self, name: str, state: State) -> Gains: ...
     def own_gains(self, name: str, state: State) -> Gains: ...
@@ -54,6 +57,22 @@ class Descent:
     waiting: set[str]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
+class Rival:
+    """A descent that others have to keep up with, and the least objective that does."""
+
+    state: State
+    objective: float
+    least: float
+
+    def is_ahead(self, objective: Objective, visited: set[str], state: State) -> bool:
+        """Whether another stays behind even if all that it has not visited ends as it did here."""
+        own, other = objective.part(visited, self.state), objective.part(visited, state)
+        if own is None or other is None:
+            return False
+        return self.objective - own + other < self.least
+
+
 def descend(
     objective: Objective,
     start: State | Descent,
@@ -63,6 +82,7 @@ def descend(
     max_sweeps: int = 100,
     tolerance: float = 1e-7,
     settled: Collection[str] = (),
+    rival: Rival | None = None,
 ) -> Descent:
     """Visits factors in random order until none improves the objective.
 
@@ -74,10 +94,14 @@ def descend(
         max_sweeps: Most rounds over all factors.
         tolerance: Smallest gain worth a move, relative to the gains at stake.
         settled: Factors that are visited only after something next to them has moved.
+        rival: A descent to keep up with in the first sweep. One that falls behind is given up, and
+            its objective is minus infinity.
     """
     names = objective.factors()
     sweeps = visits = 0
     if isinstance(start, Descent):
+        if not start.waiting:
+            return start
         state, waiting = start.state.copy(), set(start.waiting)
         sweeps, visits = start.sweeps, start.visits
     else:
@@ -86,35 +110,48 @@ def descend(
         name: [c for c, up in objective.symmetry.parents.items() if name in up and c in names]
         for name in names
     }
+    visited: set[str] = set()
     while waiting and sweeps < max_sweeps:
         sweeps += 1
-        for name in rng.permutation(names):
+        # In the order of the network, a rival is met with the first layers.
+        in_order = rival is not None and sweeps == 1
+        for name in names if in_order else rng.permutation(names):
             if name not in waiting:
                 continue
             waiting.discard(name)
             visits += 1
             if _visit(objective, name, children[name], state, solve, tolerance):
                 waiting |= (objective.neighbours(name) - {name}) & set(names)
+            visited.add(name)
+            if rival and len(visited) < len(names) and rival.is_ahead(objective, visited, state):
+                return Descent(state, -math.inf, sweeps, visits, waiting)
     return Descent(state, objective.objective(state), sweeps, visits, waiting)
 
 
-def forward(objective: Objective, solve: Assignment) -> State:
+def forward(objective: Objective, solve: Assignment) -> tuple[State, set[str]]:
     """A start that matches factors one after the other, as a network is read.
 
     Each factor is matched on the terms whose other factors have been matched already, which for a
-    chain are its incoming weights; factors without such terms are matched on all of them.
+    chain are its incoming weights; factors without such terms are matched on all of them. Those
+    that had been matched on all their terms, as the last of a chain, come beside the state: they
+    can improve only after something next to them has moved.
     """
     symmetry = objective.symmetry
     state = State.identity(symmetry)
     known: set[str] = set()
-    for name in objective.factors():
+    settled: set[str] = set()
+    names = objective.factors()
+    tangled = objective.quadratic().union(*symmetry.parents.values())
+    for name in names:
         if name not in state.permutations:
             continue
         if not symmetry.parents[name]:
             gains = objective.partial_gains(name, state, known) or objective.gains(name, state)
             match(symmetry, name, gains, state, solve)
+            if name not in tangled and objective.neighbours(name) & set(names) <= known | {name}:
+                settled.add(name)
         known.add(name)
-    return state
+    return state, settled
 
 
 def match(symmetry: Symmetry, name: str, gains: Gains, state: State, solve: Assignment) -> None:
@@ -181,8 +218,8 @@ def _held(gains: Gains, permutation: np.ndarray, signs: np.ndarray | None) -> fl
 
 
 def _worth(improvement: float, gains: np.ndarray, tolerance: float) -> bool:
-    scale = float(np.abs(gains).max(initial=0.0)) * gains.shape[-1]
-    return bool(improvement > tolerance * scale)
+    largest = max(gains.max(initial=0.0), -gains.min(initial=0.0))
+    return bool(improvement > tolerance * float(largest) * gains.shape[-1])
 
 
 def _visit_parent(

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from onebasin.align.assignment import Assignment
-from onebasin.align.blocks import Blocks, Common
+from onebasin.align.blocks import Blocks, Common, Way
+from onebasin.align.chains import Chains, are_chains
 from onebasin.align.checks import check_choice, check_same_model
 from onebasin.align.gauge import scaling_element
 from onebasin.align.population import Population, Progress, Visits, mean_of
@@ -115,7 +116,6 @@ def align_many(
     population = Population.of(symmetry, draws, cost, apply_fn, inputs, scaling, batch_size)
     solver = Assignment(assignment).name
     given = not isinstance(reference, str)
-    back = symmetry.identity()
     if not 0 <= first < population.count:
         raise ValueError(
             f"got first={first}, expected the number of a draw below {population.count}"
@@ -124,23 +124,26 @@ def align_many(
     if given:
         check_same_model(symmetry, "the reference", reference)
         gauge = scaling_element(symmetry, reference, scaling)
-        back = symmetry.inverse(gauge)
         centre = leaves_of(symmetry.act(gauge, reference))
     else:
         check_choice("reference", reference, REFERENCES)
     alone = given or reference == "first"
     rounds: Rounds
-    as_rows = cost == "weights" and reference != "leave-one-out" and are_rows(symmetry)
+    way: Way = "visits"
+    if cost == "weights" and (given or reference != "leave-one-out"):
+        way = "rows" if are_rows(symmetry) else "chains" if are_chains(symmetry) else "visits"
     if engine is not None:
         example = jax.tree.unflatten(population.structure, population.draw(0))
         model = (apply_fn, inputs, batch_size) if apply_fn and population.data else None
         leave_out = reference == "leave-one-out"
         common = Common(
-            symmetry, cost, as_rows, solver, seed, leave_out, population.count, example, model
+            symmetry, cost, way, solver, seed, leave_out, population.count, example, model
         )
         rounds = Blocks(engine, population, common)
-    elif as_rows:
+    elif way == "rows":
         rounds = Rows(symmetry, population.means, solver, None if alone else first)
+    elif way == "chains":
+        rounds = Chains(symmetry, population.means, solver)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")
     rounds.aim(centre)
@@ -158,8 +161,11 @@ def align_many(
             break
         if number and history[-2] - history[-1] < tolerance * abs(history[-2]):
             break
+    # What they kept is as large as the draws that are made next, in memory that can be theirs.
+    del rounds
     elements = population.elements(states)
     if given and symmetry.factors:
+        back = symmetry.inverse(gauge)
         elements = jax.vmap(lambda g: symmetry.compose(back, g))(elements)
     aligned = population.moved(elements)
     if reference == "first":

@@ -148,6 +148,7 @@ def align(
         transpositions=count_transpositions(state),
         margin=margins(objective, state),
         cost_name=cost,
+        fallbacks=objective.fallbacks(state),
         candidates=found.candidates,
         skipped=found.skipped,
     )

@@ -12,23 +12,16 @@ side of. The products are kept, and brought up to date only for the units that h
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
+from onebasin.align.products import TermProducts
 from onebasin.align.signs import Gains, Signature
 from onebasin.align.state import State
-from onebasin.align.terms import Channel, Term, flat, front, spread, take, two_sided
+from onebasin.align.terms import Channel, Term, front, inner_product
 from onebasin.symmetry import Symmetry
 
-
-@dataclasses.dataclass(eq=False, slots=True)
-class _Kept:
-    """A product as it was last computed, and the state of its other side at that time."""
-
-    product: np.ndarray
-    permutation: np.ndarray
-    signs: np.ndarray | None
+Place = tuple[int, int]
+"""The number of a term, and one of its sides."""
 
 
 class Pairing:
@@ -38,10 +31,10 @@ class Pairing:
         self.symmetry = symmetry
         self._squared = squared
         self.fixed = 0.0
-        self.terms: list[Term] = []
-        self.places: dict[str, list[tuple[int, int]]] = {f.name: [] for f in symmetry.factors}
-        self._kept: dict[tuple[int, int], _Kept] = {}
-        self._constant: dict[tuple[int, int], np.ndarray] = {}
+        self.products = TermProducts(symmetry)
+        self.places: dict[str, list[Place]] = {f.name: [] for f in symmetry.factors}
+        self._sums: dict[tuple[tuple[int, ...], Signature], np.ndarray] = {}
+        self._still: dict[str, tuple[Gains, list[Place]]] = {}
         for channel in channels:
             for leaf, a, b in zip(symmetry.leaves, channel.reference, channel.moving, strict=True):
                 for block in leaf.blocks:
@@ -54,20 +47,26 @@ class Pairing:
                         self.add(Term(block, own, other, channel.signed))
                     else:
                         at = block.at()
-                        self.fixed += float(np.sum(a[at] * b[at], dtype=np.float64))
+                        self.fixed += inner_product(a[at], b[at])
                 if not leaf.blocks:
-                    self.fixed += float(np.sum(a * b, dtype=np.float64))
+                    self.fixed += inner_product(a, b)
 
     @property
     def weights(self) -> Pairing:
         """The pairing of weights with weights that goes with an objective: itself."""
         return self
 
+    @property
+    def terms(self) -> list[Term]:
+        """The blocks that are paired."""
+        return self.products.terms
+
     def add(self, term: Term) -> None:
         """One more block to be paired."""
         for axis, side in enumerate(term.sides):
             if side in self.symmetry.permutable:
                 self.places[side].append((len(self.terms), axis))
+                self._still.pop(side, None)
         self.terms.append(term)
 
     def factors(self) -> list[str]:
@@ -111,25 +110,70 @@ class Pairing:
         ]
 
     def objective(self, state: State) -> float:
-        return self.fixed + float(
+        return self.fixed + float(sum(self.products.value(term, state) for term in self.terms))
+
+    def fallbacks(self, state: State) -> dict[str, str]:
+        """Factors that are compared in another way than the cost says: none."""
+        return {}
+
+    def part(self, names: set[str], state: State) -> float | None:
+        """What terms give that no other factors than these can change."""
+        movers = self.symmetry.permutable
+        return float(
             sum(
-                np.sum(term.reference * self._moved(term, state), dtype=np.float64)
+                self.products.value(term, state)
                 for term in self.terms
+                if names >= set(term.sides) & movers | {w.factor for w in term.block.signs}
             )
         )
 
     def gains(self, name: str, state: State) -> Gains:
-        """Gain of unit i of the reference against unit j, [parents.., i, j], by sign signature."""
-        found: Gains = {}
-        for number, axis in self.places[name]:
-            signature = self._signature(self.terms[number], name, axis)
-            product = self.product(number, axis, state)
-            found[signature] = found[signature] + product if signature in found else product
+        """Gain of unit i of the reference against unit j, [parents.., i, j], by sign signature.
+
+        Good until gains are asked for again, which take the same memory.
+        """
+        still, places = self._parts(name, state)
+        return self._summed(name, state, places, still)
+
+    def _parts(self, name: str, state: State) -> tuple[Gains, list[Place]]:
+        """What a factor gains in terms where it alone moves, and the places in all others."""
+        if name not in self._still:
+            alone = [
+                self.products.stands_alone(self.terms[number], axis)
+                for number, axis in self.places[name]
+            ]
+            still: Gains = {}
+            for (number, axis), yes in zip(self.places[name], alone, strict=True):
+                if yes:
+                    signature = self.products.signature(self.terms[number], name, axis)
+                    product = self.products.new_product(number, axis, state)
+                    if signature in still:
+                        still[signature] += product
+                    else:
+                        still[signature] = product
+            rest = [place for place, yes in zip(self.places[name], alone, strict=True) if not yes]
+            self._still[name] = still, rest
+        return self._still[name]
+
+    def _summed(
+        self, name: str, state: State, places: list[Place], known: Gains | None = None
+    ) -> Gains:
+        """The products of a factor at some places, and what is known already."""
+        found = dict(known or {})
+        for number, axis in places:
+            signature = self.products.signature(self.terms[number], name, axis)
+            product = self.products.product(number, axis, state)
+            if signature not in found:
+                found[signature] = product
+                continue
+            room = self._sums.get((product.shape, signature))
+            found[signature] = np.add(found[signature], product, out=room)
+            self._sums[product.shape, signature] = found[signature]
         return found
 
     def moving_norms(self, name: str) -> np.ndarray:
         """Squared norm of every unit of the moving side, where the cost is a squared distance."""
-        total = np.zeros((*self._copies(name), self.symmetry.sizes[name]), np.float32)
+        total = np.zeros((*self.products.copies(name), self.symmetry.sizes[name]), np.float32)
         if not self._squared:
             return total
         for number, axis in self.places[name]:
@@ -141,15 +185,10 @@ class Pairing:
 
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         """Like `gains`, from terms whose other movable sides are all in `known`."""
-        found: Gains = {}
-        for number, axis in self.places[name]:
-            term = self.terms[number]
-            others = {side for side in term.sides if side in self.symmetry.permutable} - {name}
-            if others <= known:
-                signature = self._signature(term, name, axis)
-                product = self.product(number, axis, state)
-                found[signature] = found[signature] + product if signature in found else product
-        return found
+        still, places = self._parts(name, state)
+        movable = self.symmetry.permutable - {name} - known
+        seen = [place for place in places if not movable & set(self.terms[place[0]].sides)]
+        return self._summed(name, state, seen, still)
 
     def outer_gains(self, name: str, state: State) -> Gains:
         """Like `gains` for a factor with parents, for every pair of parents: [p, q, i, j]."""
@@ -157,48 +196,19 @@ class Pairing:
         parents = self.symmetry.parents[name]
         for number, axis in self.places[name]:
             term = self.terms[number]
-            signature = self._signature(term, name, axis)
+            signature = self.products.signature(term, name, axis)
             at = [term.sides.index(parent) for parent in parents]
-            product = self.outer_product(number, axis, at, state)
+            product = self.products.outer_product(number, axis, at, state)
             found[signature] = found[signature] + product if signature in found else product
         return found
-
-    def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
-        """One term's products for every pair of parents, [p, q, i, j]."""
-        term = self.terms[number]
-        skip = {axis, *at}
-        a = front(self._flipped(term, axis, state, skip), at, axis)
-        siblings = [side for side in self._siblings(term, axis) if side in state.permutations]
-        if not siblings:
-            b = front(self._moved(term, state, skip=skip), at, axis)
-            return np.einsum("pir,qjr->pqij", a, b, optimize=True)
-        parts = []
-        for number, parent in enumerate(np.ndindex(*self._copies(term.sides[axis]))):
-            there = self._held_at(parent, siblings, state)
-            b = front(self._moved(term, there, skip=skip), at, axis)
-            parts.append(np.einsum("ir,qjr->qij", a[number], b, optimize=True))
-        return np.stack(parts)
-
-    def _siblings(self, term: Term, axis: int) -> list[str]:
-        """The other sides of a term that depend on the same parents."""
-        parents = self.symmetry.parents
-        own = parents[term.sides[axis]]
-        return [
-            side
-            for i, side in enumerate(term.sides)
-            if i != axis and side in parents and parents[side] == own
-        ]
 
     def own_gains(self, name: str, state: State) -> Gains:
         """Gains [i, j] of a parent from terms that none of its children are a side of."""
         children = {k for k, up in self.symmetry.parents.items() if name in up}
-        found: Gains = {}
-        for number, axis in self.places[name]:
-            if not children & set(self.terms[number].sides):
-                signature = self._signature(self.terms[number], name, axis)
-                product = self.product(number, axis, state)
-                found[signature] = found[signature] + product if signature in found else product
-        return found
+        places = [
+            place for place in self.places[name] if not children & set(self.terms[place[0]].sides)
+        ]
+        return self._summed(name, state, places)
 
     def sign_gains(self, name: str, state: State, known: set[str] | None = None) -> Gains:
         """Products per index at the present permutations, by sign signature.
@@ -215,159 +225,9 @@ class Pairing:
             ):
                 continue
             for places in dict.fromkeys(w.places for w in own):
-                product = term.reference * self._moved(term, state, without=(name, places))
+                product = term.reference * self.products.moved(term, state, without=(name, places))
                 rest = tuple(axis for axis in range(product.ndim) if axis not in places)
                 product = product.sum(axis=rest).transpose(np.argsort(np.argsort(places)))
                 signature = frozenset(w.generator for w in own if w.places == places)
                 found[signature] = found[signature] + product if signature in found else product
         return found
-
-    def _copies(self, name: str) -> tuple[int, ...]:
-        return tuple(self.symmetry.sizes[parent] for parent in self.symmetry.parents[name])
-
-    def _signature(self, term: Term, name: str, axis: int) -> Signature:
-        if not term.signed:
-            return frozenset()
-        return frozenset(
-            w.generator for w in term.block.signs if w.factor == name and w.places[-1] == axis
-        )
-
-    def product(self, number: int, axis: int, state: State) -> np.ndarray:
-        """The part of a factor's gains that one term gives, [parents.., i, j]."""
-        term = self.terms[number]
-        other = self._only_other_side(term, axis)
-        if other is not None:
-            return self._kept_product(number, axis, other, state)
-        if (number, axis) in self._constant:
-            return self._constant[number, axis]
-        name = term.sides[axis]
-        at = [term.sides.index(parent) for parent in self.symmetry.parents[name]]
-        a = front(self._flipped(term, axis, state, {axis}), at, axis)
-        if (*self.symmetry.parents[name], name) in map(self.symmetry.parents.get, term.sides):
-            return self._product_by_place(term, axis, state)
-        b = front(self._moved(term, state, skip={axis}), at, axis)
-        product = np.matmul(a, b.transpose(0, 2, 1)).reshape(*self._copies(name), *[a.shape[1]] * 2)
-        if self._stands_alone(term, axis):
-            self._constant[number, axis] = product
-        return product
-
-    def _product_by_place(self, term: Term, axis: int, state: State) -> np.ndarray:
-        """The part of a parent's gains that a term gives which dependants of it are sides of."""
-        name = term.sides[axis]
-        parents = self.symmetry.parents
-        below = [side for side in term.sides if parents.get(side) == (*parents[name], name)]
-        at = [term.sides.index(parent) for parent in parents[name]]
-        a = front(self._flipped(term, axis, state, {axis}), at, axis)
-        copies, n = self._copies(name), a.shape[1]
-        product = np.empty((len(a), n, n), a.dtype)
-        for number, place in enumerate(np.ndindex(*copies, n)):
-            there = self._held_at(place, below, state)
-            row = number // n, number % n
-            b = front(self._moved(term, there, skip={axis}), at, axis)[row[0]]
-            product[row] = np.einsum("jr,r->j", b, a[row])
-        return product.reshape(*copies, n, n)
-
-    def _held_at(self, parent: tuple[int, ...], names: list[str], state: State) -> State:
-        """The state with factors as they are where a parent ends, whichever one is moved there."""
-        there = State(dict(state.permutations), dict(state.signs))
-        for name in names:
-            for kind in (there.permutations, there.signs):
-                if name in kind:
-                    kind[name] = np.broadcast_to(kind[name][parent], kind[name].shape)
-        return there
-
-    def _stands_alone(self, term: Term, axis: int) -> bool:
-        """Whether nothing but this side of a term can move."""
-        movers = [i for i, side in enumerate(term.sides) if side in self.symmetry.permutable]
-        signers = {w.factor for w in term.block.signs} if term.signed else set()
-        return movers == [axis] and signers <= {term.sides[axis]}
-
-    def _only_other_side(self, term: Term, axis: int) -> int | None:
-        """The one other side that moves, where a product can be kept; None else."""
-        if self.symmetry.parents[term.sides[axis]]:
-            return None
-        others = [
-            i for i, side in enumerate(term.sides) if i != axis and side in self.symmetry.permutable
-        ]
-        own = term.sides[axis]
-        if len(others) != 1 or term.sides[others[0]] == own:
-            return None
-        if self.symmetry.parents[term.sides[others[0]]]:
-            return None
-        allowed = {own, term.sides[others[0]]}
-        if term.signed and any(w.factor not in allowed for w in term.block.signs):
-            return None
-        return others[0]
-
-    def _kept_product(self, number: int, axis: int, other: int, state: State) -> np.ndarray:
-        term = self.terms[number]
-        name = term.sides[other]
-        permutation = state.permutations[name]
-        signs = self._side_signs(term, name, other, state)
-        kept = self._kept.get((number, axis))
-        a = two_sided(term.reference, axis, other)
-        b = two_sided(term.moving, axis, other)
-        if kept is not None:
-            moved = kept.permutation != permutation
-            if signs is not None and kept.signs is not None:
-                moved |= kept.signs != signs
-            changed = np.flatnonzero(moved)
-            if not len(changed):
-                return kept.product
-            if len(changed) < len(permutation) // 2:
-                new = take(b, permutation, signs, changed)
-                new = new - take(b, kept.permutation, kept.signs, changed)
-                product = kept.product + flat(a[:, changed]) @ flat(new).T
-                self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
-                return product
-        whole = np.arange(len(permutation))
-        product = flat(a) @ flat(take(b, permutation, signs, whole)).T
-        self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
-        return product
-
-    def _side_signs(self, term: Term, name: str, axis: int, state: State) -> np.ndarray | None:
-        signature = self._signature(term, name, axis)
-        if not signature:
-            return None
-        return np.prod(state.signs[name][..., sorted(signature)], axis=-1)
-
-    def _flipped(self, term: Term, axis: int, state: State, skip: set[int]) -> np.ndarray:
-        """The reference under the signs of other factors than that of `axis` along `skip`.
-
-        These belong to the place where a unit ends, and not to the unit that is moved there.
-        """
-        flipped = term.reference
-        for w in term.block.signs if term.signed else ():
-            if w.places and w.places[-1] in skip and w.factor != term.sides[axis]:
-                sign = spread(state.signs[w.factor][..., w.generator], w.places, flipped.ndim)
-                flipped = flipped * sign.astype(flipped.dtype)
-        return flipped
-
-    def _moved(
-        self,
-        term: Term,
-        state: State,
-        skip: set[int] | frozenset[int] = frozenset(),
-        without: tuple[str, tuple[int, ...]] | None = None,
-    ) -> np.ndarray:
-        """The moving block under the state, but for the sides in `skip` and the signs `without`."""
-        moved = term.moving
-        parents = self.symmetry.parents
-        movable = [i for i, side in enumerate(term.sides) if side in state.permutations]
-        for axis in sorted(movable, key=lambda i: len(parents[term.sides[i]])):
-            if axis in skip:
-                continue
-            name = term.sides[axis]
-            permutation = state.permutations[name]
-            if permutation.ndim == 1:
-                moved = np.take(moved, permutation, axis=axis)
-            else:
-                places = [*(term.sides.index(p) for p in parents[name]), axis]
-                moved = np.take_along_axis(moved, spread(permutation, places, moved.ndim), axis)
-        if term.signed:
-            for w in term.block.signs:
-                if (w.factor, w.places) == without or (w.places and w.places[-1] in skip):
-                    continue
-                sign = spread(state.signs[w.factor][..., w.generator], w.places, moved.ndim)
-                moved = moved * sign.astype(moved.dtype)
-        return moved

@@ -13,7 +13,7 @@ units whose centre has moved; the centre is brought up to date by the units that
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,8 +67,11 @@ class Rows:
         self.symmetry = symmetry
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=1)
-        self._fixed, self._rows = _cut(symmetry, leaves)
-        self._norms = sum(map(_squares, (self._fixed, *self._rows.values())), np.zeros(self.count))
+        self._fixed, parts = _cut(symmetry, leaves)
+        self._rows = {key: np.empty(*_joined(each)) for key, each in parts.items()}
+        self._norms = np.empty(self.count)
+        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
+            _side_by_side(pool, lambda draw: self._take_in(parts, draw), range(self.count))
         self._first = first
         self._order = sorted(range(self.count), key=lambda draw: draw != first)
         shapes = {key: (self.count, x.shape[1], x.shape[1]) for key, x in self._rows.items()}
@@ -76,11 +79,19 @@ class Rows:
         if 4 * sum(int(np.prod(shape)) for shape in shapes.values()) <= kept_bytes:
             self._kept = {key: np.empty(shape, np.float32) for key, shape in shapes.items()}
 
+    def _take_in(self, parts: dict[Key, list[np.ndarray]], draw: int) -> None:
+        """Lays the rows of one draw side by side."""
+        own = [self._fixed[draw]]
+        for key, each in parts.items():
+            np.concatenate([part[draw] for part in each], axis=-1, out=self._rows[key][draw])
+            own.append(self._rows[key][draw])
+        self._norms[draw] = sum(float(np.square(x, dtype=np.float64).sum()) for x in own)
+
     def aim(self, leaves: Sequence[np.ndarray]) -> None:
         """Takes a network for the centre."""
-        fixed, rows = _cut(self.symmetry, [leaf[None] for leaf in leaves])
+        fixed, parts = _cut(self.symmetry, [leaf[None] for leaf in leaves])
         self._fixed_centre = fixed[0] if self._first is None else self._fixed.mean(axis=0)
-        self._centre = {key: x[0] for key, x in rows.items()}
+        self._centre = {key: np.concatenate(each, axis=-1)[0] for key, each in parts.items()}
         self._stale = {f.name: np.ones((self.count, f.size), bool) for f in self.symmetry.factors}
         self._sums = {key: np.zeros(x.shape[1:]) for key, x in self._rows.items()}
         self._summed = np.zeros(self.count, bool)
@@ -112,7 +123,7 @@ class Rows:
         """Matches all draws in place, a few with the same centre; yields what each gained."""
         for at in range(0, self.count, TOGETHER):
             some = self._order[at : at + TOGETHER]
-            gained = list(pool.map(lambda draw: self._visit(found, draw), some))
+            gained = _side_by_side(pool, lambda draw: self._visit(found, draw), some)
             if self._first is not None:
                 self._follow(states, found, some)
             yield from gained
@@ -173,9 +184,25 @@ class Rows:
         return found
 
 
-def _squares(x: np.ndarray) -> np.ndarray:
-    """The squared norm of every draw."""
-    return np.array([np.square(draw, dtype=np.float64).sum() for draw in x])
+def _side_by_side(
+    pool: concurrent.futures.Executor, work: Callable[[int], Any], draws: Sequence[int]
+) -> list[Any]:
+    """What work finds for each draw, an equal part of them on every core.
+
+    One part is done here and each other is handed over once: for narrow networks, to hand over
+    draws one by one takes longer than to match them.
+    """
+    cores = num_cores()
+    parts = [draws[i::cores] for i in range(cores)]
+    away = [pool.submit(_each, work, part) for part in parts[1:]]
+    found: list[Any] = [None] * len(draws)
+    for i, own in enumerate([_each(work, parts[0]), *(task.result() for task in away)]):
+        found[i::cores] = own
+    return found
+
+
+def _each(work: Callable[[int], Any], draws: Sequence[int]) -> list[Any]:
+    return [work(draw) for draw in draws]
 
 
 def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndarray:
@@ -186,10 +213,15 @@ def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndar
     return moved
 
 
+def _joined(parts: list[np.ndarray]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and kind of what parts of rows make side by side."""
+    return (*parts[0].shape[:-1], sum(x.shape[-1] for x in parts)), np.result_type(*parts)
+
+
 def _cut(
     symmetry: Symmetry, leaves: Sequence[np.ndarray]
-) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
-    """What cannot move, [draw, weight], and the rows of what can, [draw, unit, weight]."""
+) -> tuple[np.ndarray, dict[Key, list[np.ndarray]]]:
+    """What cannot move, [draw, weight], and parts of rows of what can, [draw, unit, weight]."""
     count = len(leaves[0])
     fixed = [np.zeros((count, 0), np.float32)]
     rows: dict[Key, list[np.ndarray]] = {}
@@ -206,8 +238,7 @@ def _cut(
             key = block.sides[axis], frozenset(w.generator for w in block.signs)
             units = np.moveaxis(box, axis + 1, 1).reshape(count, block.shape[axis], -1)
             rows.setdefault(key, []).append(units)
-    joined = {key: np.concatenate(parts, axis=-1) for key, parts in rows.items()}
-    return np.concatenate(fixed, axis=1), joined
+    return np.concatenate(fixed, axis=1), rows
 
 
 def _taken(rows: np.ndarray, key: Key, states: State, draw: int, units: np.ndarray) -> np.ndarray:

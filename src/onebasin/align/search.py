@@ -9,7 +9,7 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.certificate import Candidate
-from onebasin.align.descent import Descent, Objective, descend, forward
+from onebasin.align.descent import Descent, Objective, Rival, descend, forward
 from onebasin.align.invariants import invariant_start, tangled
 from onebasin.align.state import State
 
@@ -61,14 +61,14 @@ def search(
             are small and plain.
     """
     rng = np.random.default_rng(seed)
-    plans: list[tuple[str, State]] = []
+    plans: list[tuple[str, State | None]] = []
     for start in starts:
         if isinstance(start, State):
             plans.append(("given", start))
         elif start == "identity":
             plans.append((start, State.identity(objective.symmetry)))
         elif start == "forward":
-            plans.append((start, forward(objective, solve)))
+            plans.append((start, None))
         else:
             raise ValueError(f"no start {start!r}; there are: {', '.join(STARTS)}, or a State")
     if objective.exact():
@@ -79,15 +79,10 @@ def search(
         ]
     if not plans:
         raise ValueError("no start to search from: give at least one, or restarts=1 or more")
-    # A race: one sweep each; starts that fall far behind the best are not followed further.
-    held = objective.objective(State.identity(objective.symmetry))
-    running = [(descend(objective, state, solve, rng, max_sweeps=1), name) for name, state in plans]
-    lead = max(result.objective for result, _ in running)
-    behind = FAR_BEHIND * max(lead - held, 0.0)
+    running = _race(objective, solve, plans, rng)
     ended = [
         (descend(objective, result, solve, rng, max_sweeps=max_sweeps), name)
         for result, name in running
-        if result.objective >= lead - behind
     ]
     found = Found(*max(ended, key=lambda pair: pair[0].objective))
     found = _flip_wholes(objective, solve, found, rng, max_sweeps)
@@ -99,6 +94,33 @@ def search(
         if last.objective > found.best.objective:
             found = Found(last, "invariants")
     return found
+
+
+def _race(
+    objective: Objective,
+    solve: Assignment,
+    plans: list[tuple[str, State | None]],
+    rng: np.random.Generator,
+) -> list[tuple[Descent, str]]:
+    """One sweep from each start; those that fall far behind the best are not followed further."""
+    held = objective.objective(State.identity(objective.symmetry)) if len(plans) > 1 else 0.0
+    running: dict[int, Descent] = {}
+    rival: Rival | None = None
+    # The forward start is the quickest to judge the others by.
+    for number in sorted(range(len(plans)), key=lambda i: plans[i][1] is not None):
+        planned = plans[number][1]
+        state, settled = forward(objective, solve) if planned is None else (planned, set())
+        result = descend(objective, state, solve, rng, max_sweeps=1, settled=settled, rival=rival)
+        running[number] = result
+        if rival is None or result.objective > rival.objective:
+            least = result.objective - FAR_BEHIND * max(result.objective - held, 0.0)
+            rival = Rival(result.state, result.objective, least)
+    assert rival is not None
+    return [
+        (running[number], name)
+        for number, (name, _) in enumerate(plans)
+        if running[number].objective >= rival.least
+    ]
 
 
 def _kick(

@@ -19,13 +19,17 @@ Turns = tuple[tuple[str, int], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """A place where a factor is read: a captured value's block, and its partner if it is wanted."""
+    """A place where a factor is read: a captured value's block, and its partner if it is wanted.
+
+    `instead` says in words how a factor is compared that the cost as asked for does not see.
+    """
 
     factor: str
     value: Captured
     block: Block
     partner: Captured | None = None
     partner_block: Block | None = None
+    instead: str = ""
 
 
 def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
@@ -37,9 +41,11 @@ def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
     """
     sites = _sites(symmetry, probe, cost, symmetry.permutable)
     other = "activations" if cost == "preactivations" else "preactivations"
-    for kind, together in ((other, False), (cost, True)):
+    place = "where read" if cost == "preactivations" else "where made"
+    for kind, together, instead in ((other, False, place), (cost, True, "with others summed")):
         unseen = frozenset(_uncovered(symmetry, sites))
-        sites += _sites(symmetry, probe, kind, unseen, together) if unseen else []
+        more = _sites(symmetry, probe, kind, unseen, together) if unseen else []
+        sites += [dataclasses.replace(site, instead=instead) for site in more]
     return sites
 
 

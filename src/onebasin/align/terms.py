@@ -9,6 +9,8 @@ import numpy as np
 
 from onebasin.symmetry.elements import Block
 
+PART = 2**15
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channel:
@@ -33,11 +35,38 @@ class Term:
         return self.block.sides
 
 
+def inner_product(a: np.ndarray, b: np.ndarray) -> float:
+    """The inner product in double precision, a part at a time that fits the cache."""
+    a, b = a.ravel(), b.ravel()
+    total = 0.0
+    for i in range(0, a.size, PART):
+        parts = (x[i : i + PART].astype(np.float64, copy=False) for x in (a, b))
+        total += float(np.vdot(*parts))
+    return total
+
+
 def take(
     b: np.ndarray, permutation: np.ndarray, signs: np.ndarray | None, at: np.ndarray
 ) -> np.ndarray:
     taken = b[:, permutation[at]]
     return taken if signs is None else taken * signs[at][None, :, None].astype(b.dtype)
+
+
+def take_all(
+    array: np.ndarray,
+    axis: int,
+    permutation: np.ndarray,
+    signs: np.ndarray | None = None,
+    room: np.ndarray | None = None,
+) -> np.ndarray:
+    """An array permuted along one axis, in `room` if given, and flipped; itself if none moves."""
+    taken = array
+    if not (permutation == np.arange(len(permutation))).all():
+        # "clip" as "raise" would go over a copy.
+        taken = np.take(array, permutation, axis, out=room, mode="clip")
+    if signs is None:
+        return taken
+    return taken * spread(signs, [axis], array.ndim).astype(array.dtype)
 
 
 def two_sided(array: np.ndarray, axis: int, other: int) -> np.ndarray:

@@ -99,7 +99,7 @@ def _plain_starts(task: Task) -> Iterator[tuple[str, State]]:
     given = [start for start in task.starts if isinstance(start, State)]
     yield from ((f"given {number}", state) for number, state in enumerate(given, start=1))
     yield "identity", State.identity(task.symmetry)
-    yield "forward", forward(task.objective, task.assignment)
+    yield "forward", forward(task.objective, task.assignment)[0]
 
 
 def _random_starts(task: Task, count: int) -> Iterator[tuple[str, State]]:

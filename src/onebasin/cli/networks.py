@@ -107,6 +107,7 @@ def certificate(alignment: onebasin.Alignment) -> dict[str, Any]:
         "exact": alignment.exact,
         "sweeps": alignment.sweeps,
         "solver": alignment.solver,
+        "fallbacks": alignment.fallbacks,
         "transpositions": alignment.transpositions,
         "num_transpositions": alignment.num_transpositions,
         "margin": {name: np.asarray(margin) for name, margin in alignment.margin.items()},

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.posterior import trees
+from onebasin.symmetry.host import handed_over, on_host
 
 
 @trees.pytree
@@ -186,6 +187,8 @@ class Draws:
 
     def mean(self) -> Any:
         """The mean of every weight; counters and other integers are those of the first draw."""
+        if on_host(self.params) and all(map(_summed_at_once, jax.tree.leaves(self.params))):
+            return handed_over(jax.tree.map(_host_mean, self.params))
         return _mean(self.params)
 
     def std(self) -> Any:
@@ -210,6 +213,20 @@ class Draws:
 
 def _take(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _summed_at_once(leaf: Any) -> bool:
+    """Whether NumPy adds up a leaf as well as XLA does."""
+    return not trees.is_float(leaf) or leaf.dtype in (np.float32, np.float64)
+
+
+def _host_mean(leaf: Any) -> np.ndarray:
+    """The mean of one leaf at once, where compiling takes longer than adding up."""
+    stacked = np.asarray(leaf)
+    if not trees.is_float(leaf):
+        return stacked[0].copy()
+    total = np.ones(len(stacked), stacked.dtype) @ stacked.reshape(len(stacked), -1)
+    return (total / stacked.dtype.type(len(stacked))).reshape(stacked.shape[1:])
 
 
 @jax.jit

@@ -17,7 +17,7 @@ import numpy as np
 from onebasin.symmetry import elements, table
 from onebasin.symmetry.elements import Block, Element, Weighting
 from onebasin.symmetry.errors import SymmetryError
-from onebasin.symmetry.host import each, from_host, on_host, to_host
+from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
 
 KINDS = ("permutation", "scaling", "sign")
 
@@ -208,7 +208,7 @@ class Symmetry:
         leaves = jax.tree.leaves(stacked)
         if on_host(elements, leaves):
             act = each(functools.partial(self.act_on_leaves, xp=np), np)
-            moved = from_host(act(to_host(elements), to_host(leaves)))
+            moved = handed_over(act(to_host(elements), to_host(leaves)))
         else:
             moved = self._act_many(elements, leaves)
         return jax.tree.unflatten(structure, moved)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+ALIGNMENT = 64
 
 
 def on_host(*trees: Any) -> bool:
@@ -42,6 +45,22 @@ def from_host(tree: Any) -> Any:
     return jax.tree.map(jnp.asarray, tree)
 
 
+def handed_over(tree: Any) -> Any:
+    """The leaves as JAX arrays, without a copy where they are `aligned`; nobody may write to them.
+
+    For arrays that were made to be handed over: memory that is new is dear, and a copy doubles it.
+    """
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, may_alias=True), tree)
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array without values, at an address that XLA can use as it is."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % ALIGNMENT
+    return memory[first : first + size].view(dtype).reshape(shape)
+
+
 def each(function: Callable[..., Any], xp: Any) -> Callable[..., Any]:
     """A function of one draw, for stacked ones."""
     if xp is not np:
@@ -50,7 +69,7 @@ def each(function: Callable[..., Any], xp: Any) -> Callable[..., Any]:
     def mapped(*trees: Any) -> Any:
         count = len(jax.tree.leaves(trees)[0])
         first = function(*jax.tree.map(lambda x: x[0], trees))
-        found = jax.tree.map(lambda x: np.empty((count, *x.shape), x.dtype), first)
+        found = jax.tree.map(lambda x: aligned((count, *x.shape), x.dtype), first)
         for i in range(count):
             one = function(*jax.tree.map(lambda x, i=i: x[i], trees)) if i else first
             for many, part in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True):
