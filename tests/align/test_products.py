@@ -67,6 +67,30 @@ def test_kept_gains_are_those_of_a_new_pairing(activation, share):
             agree(some, new.partial_gains(name, state, set()))
 
 
+@pytest.mark.parametrize(
+    "kinds", [("f4", "f4", "f8", "f8"), ("f8", "f8", "f4", "f4"), ("f2", "f4", "f2", "f4")]
+)
+def test_memory_is_not_shared_between_precisions(kinds):
+    """Two kernels of one shape: what is kept of one has no room for the other."""
+    symmetry, *pair = mlp(20, 20, 20)
+    for params in pair:
+        for layer, kind in zip(params.values(), kinds, strict=True):
+            layer |= {name: value.astype(kind) for name, value in layer.items()}
+    wide = [jax.tree.map(lambda x: x.astype("f8"), params) for params in pair]
+    kept, exact = pairing_of(symmetry, *pair), pairing_of(symmetry, *wide)
+    rng = np.random.default_rng(5)
+    state = State.identity(symmetry)
+    for share in (1.0, 1.0, 0.2):
+        state = moved_a_little(state, rng, share)
+        for name in kept.factors():
+            (gain,), (expected,) = (p.gains(name, state).values() for p in (kept, exact))
+            coarse = 0.02 if "f2" in kinds else 1e-5
+            np.testing.assert_allclose(gain, expected, atol=coarse)
+            if kinds[0] == "f8" and name == kept.factors()[0]:
+                assert gain.dtype == np.float64
+                np.testing.assert_allclose(gain, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("hidden", [(5, 6), (300, 280)])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_the_objective_is_the_product_with_the_moved_network(hidden, activation):

@@ -33,7 +33,7 @@ class Pairing:
         self.fixed = 0.0
         self.products = TermProducts(symmetry)
         self.places: dict[str, list[Place]] = {f.name: [] for f in symmetry.factors}
-        self._sums: dict[tuple[tuple[int, ...], Signature], np.ndarray] = {}
+        self._sums: dict[tuple[tuple[int, ...], np.dtype, Signature], np.ndarray] = {}
         self._still: dict[str, tuple[Gains, list[Place]]] = {}
         for channel in channels:
             for leaf, a, b in zip(symmetry.leaves, channel.reference, channel.moving, strict=True):
@@ -166,9 +166,9 @@ class Pairing:
             if signature not in found:
                 found[signature] = product
                 continue
-            room = self._sums.get((product.shape, signature))
-            found[signature] = np.add(found[signature], product, out=room)
-            self._sums[product.shape, signature] = found[signature]
+            like = product.shape, np.result_type(found[signature], product), signature
+            found[signature] = np.add(found[signature], product, out=self._sums.get(like))
+            self._sums[like] = found[signature]
         return found
 
     def moving_norms(self, name: str) -> np.ndarray:

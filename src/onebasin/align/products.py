@@ -43,7 +43,7 @@ class TermProducts:
         self.terms: list[Term] = []
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._constant: dict[tuple[int, int], np.ndarray] = {}
-        self._rooms: dict[tuple[int, ...], np.ndarray] = {}
+        self._rooms: dict[tuple[tuple[int, ...], np.dtype], np.ndarray] = {}
 
     def product(self, number: int, axis: int, state: State) -> np.ndarray:
         """The part of a factor's gains that one term gives, [parents.., i, j]."""
@@ -90,10 +90,10 @@ class TermProducts:
                 kept.product += flat(a[:, changed]) @ flat(new).T
                 kept.permutation, kept.signs = permutation.copy(), signs
                 return kept.product
-        shape = term.moving.shape
-        if shape not in self._rooms:
-            self._rooms[shape] = np.empty_like(term.moving)
-        whole = take_all(term.moving, other, permutation, signs, self._rooms[shape])
+        like = term.moving.shape, term.moving.dtype
+        if like not in self._rooms:
+            self._rooms[like] = np.empty(*like)
+        whole = take_all(term.moving, other, permutation, signs, self._rooms[like])
         room = None if kept is None else kept.product
         product = np.matmul(flat(a), flat(two_sided(whole, axis, other)).T, out=room)
         self._kept[number, axis] = _Kept(product, permutation.copy(), signs)
