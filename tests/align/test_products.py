@@ -91,6 +91,33 @@ def test_memory_is_not_shared_between_precisions(kinds):
                 np.testing.assert_allclose(gain, expected, atol=1e-12)
 
 
+def test_nothing_exceeds_the_limit_and_a_copy_reaches_it():
+    symmetry, reference, moving = mlp(9, 8, activation="tanh")
+    pairing = pairing_of(symmetry, reference, moving)
+    assert search(pairing, Assignment()).best.objective < pairing.limit()
+    copy = symmetry.act(symmetry.random(jax.random.key(0), kinds=("permutation", "sign")), moving)
+    own = pairing_of(symmetry, moving, jax.tree.map(np.asarray, copy))
+    assert search(own, Assignment()).best.objective == pytest.approx(own.limit(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("activation", "hidden"), [("tanh", (12, 12, 12)), ("relu", (8,) * 5)])
+def test_narrow_networks_are_matched_no_worse_than_by_restarts(activation, hidden):
+    """There the start decides, and signs make no difference to that."""
+    net = ob.nets.mlp(hidden=hidden, outputs=3, activation=activation)
+    symmetry = ob.discover(net.apply, net.init(jax.random.key(0), INPUTS), INPUTS)
+    solve = Assignment(threads=1)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        pair = [
+            [x + 0.1 * rng.normal(size=x.shape).astype(np.float32) for x in jax.tree.leaves(params)]
+            for params in (net.init(jax.random.key(2 * seed + k), INPUTS) for k in (0, 1))
+        ]
+        pairing = Pairing(symmetry, weights(*map(jax.device_get, pair)).channels)
+        starts = (State.random(symmetry, rng) for _ in range(12))
+        best = max(descend(pairing, start, solve, rng).objective for start in starts)
+        assert search(pairing, solve).best.objective >= best - 1e-3 * abs(best)
+
+
 @pytest.mark.parametrize("hidden", [(5, 6), (300, 280)])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_the_objective_is_the_product_with_the_moved_network(hidden, activation):

@@ -102,6 +102,10 @@ class DataObjective:
                 total += float(own.sum(dtype=np.float64))
         return total
 
+    def limit(self) -> float:
+        """What no state exceeds: no distance is below 0."""
+        return self._constant / 2
+
     def gains(self, name: str, state: State) -> Gains:
         """Gains at the parents' present matches, [parents.., i, j]."""
         if name not in self._by_factor:

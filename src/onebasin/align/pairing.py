@@ -112,6 +112,13 @@ class Pairing:
     def objective(self, state: State) -> float:
         return self.fixed + float(sum(self.products.value(term, state) for term in self.terms))
 
+    def limit(self) -> float:
+        """What no state exceeds: units of every block as near to one another as their sizes let."""
+        norms = [
+            inner_product(x, x) for term in self.terms for x in (term.reference, term.moving)
+        ]
+        return self.fixed + float(np.sqrt(norms[::2]) @ np.sqrt(norms[1::2]))
+
     def fallbacks(self, state: State) -> dict[str, str]:
         """Factors that are compared in another way than the cost says: none."""
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,9 +17,13 @@ from onebasin.align.state import State
 STARTS = ("identity", "forward")
 MOST_FLIPS = 16
 FAR_BEHIND = 0.05
-KICKS = 24
-KICKED = 0.25
+KICKS = 48
+KICKED = (0.1, 0.25, 0.5, 1.0)
+ALL = 0.25
 SMALL = 256
+# Weights that all shuffles together go over; the last bits of an objective that cannot be better.
+SHUFFLED = 2**23
+ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -57,8 +62,8 @@ def search(
         restarts: Number of further, random starts.
         seed: Seed of the order of visits and of random starts.
         max_sweeps: Most rounds per start.
-        kicks: How often to go on from the best with a part of its units shuffled, where factors
-            are small and plain.
+        kicks: How many shuffles of a part of the best's units, one after the other, may lead
+            nowhere before it is kept; 0 for none.
     """
     rng = np.random.default_rng(seed)
     plans: list[tuple[str, State | None]] = []
@@ -86,14 +91,13 @@ def search(
     ]
     found = Found(*max(ended, key=lambda pair: pair[0].objective))
     found = _flip_wholes(objective, solve, found, rng, max_sweeps)
-    if not tangled(objective.weights):
-        return _kick(objective, solve, found, rng, max_sweeps, kicks)
-    state = invariant_start(objective.weights, solve)
-    if objective.objective(state) > found.best.objective:
-        last = descend(objective, state, solve, rng, max_sweeps=max_sweeps)
-        if last.objective > found.best.objective:
-            found = Found(last, "invariants")
-    return found
+    if tangled(objective.weights):
+        state = invariant_start(objective.weights, solve)
+        if objective.objective(state) > found.best.objective:
+            last = descend(objective, state, solve, rng, max_sweeps=max_sweeps)
+            if last.objective > found.best.objective:
+                found = Found(last, "invariants")
+    return _kick(objective, solve, found, rng, max_sweeps, kicks)
 
 
 def _race(
@@ -133,22 +137,30 @@ def _kick(
 ) -> Found:
     """Shuffles a part of the units and descends again, where that costs little.
 
-    Weakly regularised networks have many optima of nearly the same value close to one another;
-    from the best so far, a better one is nearer than from a random start.
+    Narrow and weakly regularised networks have many optima, and from the best so far a better one
+    is nearer than from a random start: how near differs, and so does the part that is shuffled.
     """
     movable = [n for n in objective.factors() if n in found.best.state.permutations]
     largest = max((objective.symmetry.sizes[name] for name in movable), default=0)
-    if objective.exact() or largest > SMALL:
+    if objective.exact() or not 0 < largest <= SMALL:
         return found
-    for _ in range(kicks):
+    weights = sum(math.prod(leaf.shape) for leaf in objective.symmetry.leaves)
+    limit = objective.limit()
+    least = limit - ROUNDING * abs(limit)
+    fruitless = 0
+    for _ in range(SHUFFLED // weights):
+        if fruitless == kicks or found.best.objective >= least:
+            break
+        fruitless += 1
         trial = found.best.state.copy()
-        name = movable[rng.integers(len(movable))]
-        units = np.flatnonzero(rng.random(objective.symmetry.sizes[name]) < KICKED)
-        permutation = trial.permutations[name]
-        permutation[..., units] = permutation[..., rng.permutation(units)]
+        share = rng.choice(KICKED)
+        for name in movable if rng.random() < ALL else [movable[rng.integers(len(movable))]]:
+            units = np.flatnonzero(rng.random(objective.symmetry.sizes[name]) < share)
+            permutation = trial.permutations[name]
+            permutation[..., units] = permutation[..., rng.permutation(units)]
         result = descend(objective, trial, solve, rng, max_sweeps=sweeps)
         if result.objective > found.best.objective:
-            found = Found(result, found.start)
+            found, fruitless = Found(result, found.start), 0
     return found
 
 
