@@ -1,5 +1,7 @@
 """Aligning many draws: planted elements undone, the objective never rises."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import onebasin as ob
 from onebasin.align import rows
+from onebasin.engine import open_engine
 
 INPUTS = jax.random.normal(jax.random.key(0), (40, 6))
 
@@ -133,6 +136,69 @@ def test_gaussians_come_together(population):
     for part in found.draws.components[1:]:
         for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(part), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def wide_and_narrow(seed, rank=0):
+    """A Gaussian with one hidden layer whose units differ in spread more than in mean."""
+    rng = np.random.default_rng(seed)
+    shapes = {"inner": (3, 8), "outer": (8, 2)}
+    mean = {k: 0.1 * rng.normal(size=shape).astype(np.float32) for k, shape in shapes.items()}
+    std = {k: rng.uniform(0.05, 1, size=shape).astype(np.float32) for k, shape in shapes.items()}
+    if not rank:
+        return ob.Gaussian(mean, std)
+    factor = {k: np.stack([s] * rank) for k, s in std.items()}
+    return ob.Gaussian(mean, jax.tree.map(lambda s: jnp.full_like(s, 0.1), std), factor)
+
+
+def one_layer(params, x):
+    return jax.nn.relu(x @ params["inner"]) @ params["outer"]
+
+
+@pytest.mark.parametrize("engine", [False, True])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("reference", ["mean", "first", "given"])
+@pytest.mark.parametrize("cost", ["wasserstein", "kl"])
+def test_gaussians_meet_a_reference_with_its_own_spread(cost, reference, rank, engine, tmp_path):
+    target = wide_and_narrow(0, rank)
+    symmetry = ob.discover(one_layer, target.mean, jnp.ones((1, 3)))
+    keys = jax.random.split(jax.random.key(6), 4)
+    copies = [ob.push_forward(symmetry, symmetry.random(key), target) for key in keys]
+    options = {"reference": target if reference == "given" else reference, "first": 2}
+    with open_engine(directory=tmp_path) if engine else contextlib.nullcontext() as tasks:
+        found = ob.align_many(symmetry, ob.Mixture(copies), cost=cost, engine=tasks, **options)
+    assert abs(found.history[0]) < 1e-3
+    assert isinstance(found.reference, ob.Gaussian)
+    for one in found.draws.components:
+        for x, y in zip(
+            jax.tree.leaves(one.variance()),
+            jax.tree.leaves(found.reference.variance()),
+            strict=True,
+        ):
+            np.testing.assert_allclose(x, y, rtol=1e-3)
+
+
+def test_draws_are_moved_to_a_gaussian_by_its_mean(population):
+    _, symmetry, one, draws = population
+    to_point, to_gaussian = (
+        ob.align_many(symmetry, draws, reference=reference, scaling=None)
+        for reference in (one, ob.Gaussian(one, 0.3))
+    )
+    assert to_point.history == to_gaussian.history
+
+
+def test_a_point_is_no_reference_for_distributions():
+    target = wide_and_narrow(0)
+    symmetry = ob.discover(one_layer, target.mean, jnp.ones((1, 3)))
+    with pytest.raises(ValueError, match="the reference is a point: pass a onebasin.Gaussian"):
+        ob.align_many(symmetry, ob.Mixture([target]), reference=target.mean, cost="wasserstein")
+
+
+def test_a_spread_that_is_no_number_is_refused():
+    target = wide_and_narrow(0)
+    symmetry = ob.discover(one_layer, target.mean, jnp.ones((1, 3)))
+    bad = ob.Gaussian(target.mean, target.std | {"inner": jnp.full((3, 8), jnp.nan)})
+    with pytest.raises(ValueError, match="spread of the draws holds 24 NaN"):
+        ob.align_many(symmetry, ob.Mixture([target, bad]), cost="wasserstein")
 
 
 def test_progress_sees_every_draw(population):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,11 +139,10 @@ class Blocks:
             )
             held = fingerprint(static, place.start, block.means, block.stds)
             self._blocks.append((engine.share(block), held))
-        self._first_spread = [leaf[0] for leaf in population.stds or []]
 
-    def aim(self, leaves: list[np.ndarray]) -> None:
-        """Takes a network for the centre."""
-        self._centre: Centre = (leaves, self._first_spread, False)
+    def aim(self, leaves: list[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
+        """Takes a network, or a Gaussian with its spread, for the centre."""
+        self._centre: Centre = (leaves, list(spread), False)
 
     def _recentre(self) -> None:
         """Takes the mean of the moved draws of the last round for the centre."""

@@ -87,8 +87,8 @@ class Chains:
         size = max(1, at_once // largest)
         self._parts = [slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
 
-    def aim(self, leaves: Sequence[np.ndarray]) -> None:
-        """Takes a network for the centre."""
+    def aim(self, leaves: Sequence[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
+        """Takes a network for the centre; weights alone are compared, without any spread."""
         fixed, rows = _cut(self.symmetry, [leaf[None] for leaf in leaves])
         self._fixed_centre = fixed[0]
         self._centre = {key: x[0] for key, x in rows.items()}

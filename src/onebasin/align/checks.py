@@ -45,6 +45,20 @@ def check_same_model(symmetry: Symmetry, what: str, tree: Any) -> None:
     check_finite(what, tree)
 
 
+def check_posterior(symmetry: Symmetry, what: str, posterior: Any, cost: str) -> None:
+    """Refuses parameters, or a Gaussian, of another model, and a point where none can be."""
+    if isinstance(posterior, Gaussian):
+        check_same_model(symmetry, f"the mean of {what}", posterior.mean)
+        check_same_model(symmetry, f"the std of {what}", posterior.std)
+        return
+    check_same_model(symmetry, what, posterior)
+    if cost in GAUSSIAN_ONLY:
+        raise ValueError(
+            f"cost {cost!r} compares distributions, and {what} is a point: pass a "
+            "onebasin.Gaussian, or use cost='weights'"
+        )
+
+
 def check_pair(
     symmetry: Symmetry,
     moving: Any,
@@ -58,16 +72,7 @@ def check_pair(
     """Everything that `align` asks of its arguments."""
     check_choice("cost", cost, costs)
     for what, posterior in (("what is to be aligned", moving), ("the reference", reference)):
-        if isinstance(posterior, Gaussian):
-            check_same_model(symmetry, f"the mean of {what}", posterior.mean)
-            check_same_model(symmetry, f"the std of {what}", posterior.std)
-        else:
-            check_same_model(symmetry, what, posterior)
-            if cost in GAUSSIAN_ONLY:
-                raise ValueError(
-                    f"cost {cost!r} compares distributions, and {what} is a point: pass a "
-                    "onebasin.Gaussian, or use cost='weights'"
-                )
+        check_posterior(symmetry, what, posterior, cost)
     check_data(cost, apply_fn, inputs, data_costs)
 
 

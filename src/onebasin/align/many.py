@@ -7,7 +7,7 @@ half-step can only lower the sum of squared distances to the mean, so the object
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -16,14 +16,15 @@ import numpy as np
 from onebasin.align.assignment import Assignment
 from onebasin.align.blocks import Blocks, Common, Way
 from onebasin.align.chains import Chains, are_chains
-from onebasin.align.checks import check_choice, check_same_model
-from onebasin.align.gauge import scaling_element
+from onebasin.align.checks import check_choice, check_posterior
+from onebasin.align.gauge import scaling_element, size_of
 from onebasin.align.population import Population, Progress, Visits, mean_of
 from onebasin.align.rows import Rows, are_rows
 from onebasin.align.state import State
-from onebasin.align.task import leaves_of
+from onebasin.align.task import leaves_of, push
+from onebasin.align.task import mean_of as network_of
 from onebasin.engine import Engine
-from onebasin.posterior import Draws
+from onebasin.posterior import Draws, Gaussian
 from onebasin.symmetry import Element, Symmetry
 
 REFERENCES = ("mean", "first", "leave-one-out")
@@ -32,7 +33,7 @@ REFERENCES = ("mean", "first", "leave-one-out")
 class Rounds(Protocol):
     """What goes on between the draws and a centre; states are stacked, one per draw."""
 
-    def aim(self, leaves: list[np.ndarray]) -> None: ...
+    def aim(self, leaves: list[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None: ...
     def round(
         self, states: State, number: int, progress: Progress | None
     ) -> tuple[State, float]: ...
@@ -93,7 +94,8 @@ def align_many(
         draws: `Draws`, a tree of stacked parameters (leading axis = draw), or a `Mixture` of
             Gaussians for the costs that compare distributions.
         reference: "mean" (iterated), "first" (one of the draws), "leave-one-out" (each draw against
-            the mean of the others), or given parameters.
+            the mean of the others), or given parameters, or a given `Gaussian`: the costs that
+            compare distributions need that.
         cost: As for `align`.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs.
@@ -120,11 +122,13 @@ def align_many(
         raise ValueError(
             f"got first={first}, expected the number of a draw below {population.count}"
         )
-    centre = population.draw(first)
+    centre, spread = population.draw(first), population.spread(first)
     if given:
-        check_same_model(symmetry, "the reference", reference)
-        gauge = scaling_element(symmetry, reference, scaling)
-        centre = leaves_of(symmetry.act(gauge, reference))
+        check_posterior(symmetry, "the reference", reference, cost)
+        gauge = scaling_element(symmetry, size_of(reference), scaling)
+        target = push(symmetry, gauge, reference)
+        centre = leaves_of(network_of(target))
+        spread = [np.sqrt(v) for v in leaves_of(target.variance())] if spread else []
     else:
         check_choice("reference", reference, REFERENCES)
     alone = given or reference == "first"
@@ -146,7 +150,7 @@ def align_many(
         rounds = Chains(symmetry, population.means, solver)
     else:
         rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")
-    rounds.aim(centre)
+    rounds.aim(centre, spread)
     states = population.identity()
     history: list[float] = []
     moved: list[int] = []
@@ -170,6 +174,8 @@ def align_many(
     aligned = population.moved(elements)
     if reference == "first":
         reference = jax.tree.unflatten(population.structure, centre)
+        if spread:
+            reference = Gaussian(reference, jax.tree.unflatten(population.structure, spread))
     elif not given:
         reference = mean_of(aligned)
     return ManyAlignment(aligned, elements, reference, tuple(history), tuple(moved), cost)

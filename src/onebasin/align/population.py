@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -75,7 +75,7 @@ class Population:
         check_data(cost, apply_fn, inputs, DATA_COSTS)
         if isinstance(draws, Mixture):
             means = _stack([c.mean for c in draws.components])
-            spread = _stack([c.std for c in draws.components])
+            spread = _stack([jax.tree.map(jnp.sqrt, c.variance()) for c in draws.components])
             sizes = _stack([size_of(c) for c in draws.components])
         else:
             draws = draws if isinstance(draws, Draws) else Draws(draws)
@@ -90,6 +90,7 @@ class Population:
             raise ValueError("there are no draws to align: the population is empty")
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
+        check_finite("the spread of the draws", spread)
         gauges = scaling_elements(symmetry, to_host(sizes), scaling)
         free = scaling is not None and symmetry.scaling_dimension()
         scaled = symmetry.act_many(gauges, means) if free else means
@@ -112,6 +113,10 @@ class Population:
     def draw(self, number: int) -> list[np.ndarray]:
         """One draw, leaf by leaf."""
         return [leaf[number] for leaf in self.means]
+
+    def spread(self, number: int) -> list[np.ndarray]:
+        """The standard deviations of one draw, where the cost compares them; else none."""
+        return [leaf[number] for leaf in self.stds or []]
 
     def identity(self) -> State:
         """The state, stacked, in which no draw has moved."""
@@ -161,10 +166,10 @@ class Visits:
         self._solve = Assignment(solver, threads=1)
         self._seed, self._leave_out = seed, leave_out
 
-    def aim(self, leaves: list[np.ndarray]) -> None:
-        """Takes a network for the centre."""
+    def aim(self, leaves: list[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
+        """Takes a network, or a Gaussian with its spread, for the centre."""
         self._centre, self._averaged, self._follows = leaves, False, True
-        self._spread = [leaf[0] for leaf in self.population.stds or []]
+        self._spread = list(spread)
 
     def aim_between(
         self, leaves: list[np.ndarray], spread: list[np.ndarray], averaged: bool
@@ -282,6 +287,6 @@ def mean_of(moved: Any) -> Any:
     """The mean of aligned draws: parameters, or for a mixture the Gaussian of mean and std."""
     if isinstance(moved, Draws):
         return moved.mean()
-    stacked = [(c.mean, c.std) for c in moved.components]
+    stacked = [(c.mean, jax.tree.map(jnp.sqrt, c.variance())) for c in moved.components]
     mean, std = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x), axis=0), *stacked)
     return Gaussian(mean, std)

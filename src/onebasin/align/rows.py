@@ -87,8 +87,8 @@ class Rows:
             own.append(self._rows[key][draw])
         self._norms[draw] = sum(float(np.square(x, dtype=np.float64).sum()) for x in own)
 
-    def aim(self, leaves: Sequence[np.ndarray]) -> None:
-        """Takes a network for the centre."""
+    def aim(self, leaves: Sequence[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
+        """Takes a network for the centre; weights alone are compared, without any spread."""
         fixed, parts = _cut(self.symmetry, [leaf[None] for leaf in leaves])
         self._fixed_centre = fixed[0] if self._first is None else self._fixed.mean(axis=0)
         self._centre = {key: np.concatenate(each, axis=-1)[0] for key, each in parts.items()}
