@@ -1,8 +1,49 @@
 """How many cores the work of this process may take."""
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
+
+from threadpoolctl import OpenBLASController, threadpool_limits
+
+_lock = threading.Lock()
+_inside = 0
+_limits: threadpool_limits | None = None
 
 
 def num_cores() -> int:
     """What `ONEBASIN_THREADS` says, as a worker of an engine has its share; else all there are."""
     return int(os.environ.get("ONEBASIN_THREADS") or os.cpu_count() or 1)
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Matrix products on one thread each, until the last of all threads in here has left.
+
+    The limit is one for the whole process: were each to put back what it found, the first to enter
+    could leave before the last, which would then put back the limit of another.
+    """
+    global _inside, _limits
+    with _lock:
+        if not _inside:
+            _limits = threadpool_limits(1, "blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside and _limits is not None:
+                # Newer threadpoolctl lets nobody lift a limit but the thread that set it.
+                _free_for_all()
+                _limits.restore_original_limits()
+                _limits = None
+                _free_for_all()
+
+
+def _free_for_all() -> None:
+    """Lets any thread set the limit."""
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)

@@ -123,7 +123,7 @@ def test_planted_elements_are_undone_at_a_fixed_reference(population, kind):
     reference = one if kind == "given" else "first"
     found = ob.align_many(symmetry, copies, reference=reference)
     assert len(found.history) == 1
-    assert found.history[0] < 1e-5 * sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(copies))
+    assert 0 <= found.history[0] < 1e-5 * sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(copies))
 
 
 def test_two_factors_in_one_block_are_no_chain():

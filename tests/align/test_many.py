@@ -189,7 +189,7 @@ def test_draws_are_moved_to_a_gaussian_by_its_mean(population):
 def test_a_point_is_no_reference_for_distributions():
     target = wide_and_narrow(0)
     symmetry = ob.discover(one_layer, target.mean, jnp.ones((1, 3)))
-    with pytest.raises(ValueError, match="the reference is a point: pass a onebasin.Gaussian"):
+    with pytest.raises(ValueError, match="the reference is a point: pass a onebasin"):
         ob.align_many(symmetry, ob.Mixture([target]), reference=target.mean, cost="wasserstein")
 
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from onebasin._cores import one_blas_thread
 from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
 from onebasin.align.population import Population, Progress, Visits
@@ -207,7 +207,7 @@ def match_block(
         return {"file": path.name}
     leaves, spread, averaged = centre.get()
     # One thread for a product, here as on a worker: how a sum is cut changes its last digits.
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         if everywhere.way == "visits":
             visits = own.visits(everywhere)
             visits.aim_between(leaves, spread, averaged)

@@ -156,6 +156,8 @@ def align_many(
     moved: list[int] = []
     for number in range(max_rounds):
         fresh, total = rounds.round(states, number, progress)
+        # A difference of large numbers: below 0 it is rounding.
+        total = max(total, 0.0)
         if history and total > history[-1]:
             break
         moved.append(states.differences(fresh))

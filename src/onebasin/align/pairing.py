@@ -114,9 +114,7 @@ class Pairing:
 
     def limit(self) -> float:
         """What no state exceeds: units of every block as near to one another as their sizes let."""
-        norms = [
-            inner_product(x, x) for term in self.terms for x in (term.reference, term.moving)
-        ]
+        norms = [inner_product(x, x) for term in self.terms for x in (term.reference, term.moving)]
         return self.fixed + float(np.sqrt(norms[::2]) @ np.sqrt(norms[1::2]))
 
     def fallbacks(self, state: State) -> dict[str, str]:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from onebasin._cores import num_cores
+from onebasin._cores import num_cores, one_blas_thread
 from onebasin.align.assignment import Assignment, value
 from onebasin.align.population import Progress
 from onebasin.align.signs import Gains, Signature, best_signs
@@ -101,7 +100,7 @@ class Rows:
         found = states.copy()
         # One thread per draw: those of a single product would wait for one another.
         with (
-            threadpool_limits(1, "blas"),
+            one_blas_thread(),
             concurrent.futures.ThreadPoolExecutor(num_cores()) as pool,
         ):
             ended: Iterable[Any] = self._visits(states, found, pool)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from onebasin._cores import one_blas_thread
 from onebasin.engine import Engine, Shared, Task, run_tasks
 from onebasin.evaluate import distances
 from onebasin.evaluate.populations import Population
@@ -126,7 +126,7 @@ def tile_pair(
 
     compute = distances.manhattan_between if kernel == "laplace" else distances.euclidean_between
     # One thread for a product, here as on a worker: how a sum is cut changes its last digits.
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         found = compute(blocks, sides[0].count, sides[1].count)
     if same:
         upper = np.triu(found, 1)
