@@ -7,6 +7,7 @@ import numpy as np  # noqa: F401 - the library that is limited
 from threadpoolctl import threadpool_info
 
 from onebasin._cores import one_blas_thread
+from onebasin.align.assignment import Assignment
 
 
 def blas_threads():
@@ -33,3 +34,8 @@ def test_the_first_to_come_may_be_the_first_to_leave():
             assert blas_threads() == {1}
         ended.result()
         assert blas_threads() == before
+
+
+def test_assignments_take_no_more_than_the_share_of_a_worker(monkeypatch):
+    monkeypatch.setenv("ONEBASIN_THREADS", "3")
+    assert Assignment()._threads == 3

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from onebasin._cores import num_cores
 
 Solver = Callable[[np.ndarray], np.ndarray]
 # Units below which starting threads takes longer than the assignment itself.
@@ -63,7 +64,7 @@ class Assignment:
 
     Args:
         solver: "lapx", "scipy", or None for the fastest there is.
-        threads: Number of threads for batches; by default one per processor.
+        threads: Number of threads for batches; by default one per core that may be taken.
     """
 
     def __init__(self, solver: str | None = None, threads: int | None = None):
@@ -75,7 +76,7 @@ class Assignment:
             )
         self.name = solver or next(iter(known))
         self._solve = known[self.name]
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or num_cores()
 
     def __call__(self, gain: np.ndarray) -> np.ndarray:
         """Columns [..., n] that maximise the sum of gain[..., i, column[i]]."""
