@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-import speed_numbers
+import speed_numbers  # type: ignore[import-not-found]
 
 from onebasin.studies import Cell, Column, Row, Table, sections
 
