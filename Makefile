@@ -59,7 +59,7 @@ demo: $(STAMP) ## Bring HMC on digits into one basin, fit one Gaussian, judge it
 lint: $(STAMP) ## Check style, types and the direction of imports
 	$(BIN)/ruff check $(TREE)
 	$(BIN)/ruff format --check $(TREE)
-	$(BIN)/mypy $(wildcard src examples benchmarks docs/page_numbers.py docs/pictures.py)
+	$(BIN)/mypy $(wildcard src examples benchmarks docs/page_numbers.py docs/speed_numbers.py docs/pictures.py)
 	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs $(addprefix --disable-error-code=,arg-type union-attr type-var operator) tests
 	$(BIN)/lint-imports
 

@@ -4,16 +4,14 @@ Analysis (tracing and interpreting the program) and proof (compiling and running
 parameters) are timed apart, the best of a few runs each. Growth is that of processor time, which a
 busy machine changes least. Shapes stand for parameters and inputs: only the proof computes.
 
-    python benchmarks/discovery.py --out results/bench/discovery.json
+    python benchmarks/discovery.py --out results/bench
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import pathlib
-import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from shared import record  # type: ignore[import-not-found]
 
 import onebasin as ob
 from onebasin.symmetry.discover import analyse, read
@@ -151,7 +150,7 @@ def measure(name: str, model: Model, repeats: int) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--out", type=pathlib.Path, help="write the numbers to this JSON file")
+    parser.add_argument("--out", type=pathlib.Path, help="write the numbers into this folder")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     models: dict[str, Callable[[], Model]] = {
@@ -175,24 +174,15 @@ def main() -> None:
     deep = [row for row in rows if "depth" in row.model]
     growth = deep[0].equations_per_second / deep[-1].equations_per_second
     print(f"analysis per equation, depth {DEPTHS[-1]} against {DEPTHS[0]}: {growth:.2f} times")
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        record = {
-            "benchmark": "discovery",
-            "versions": {
-                "onebasin": ob.__version__,
-                "jax": jax.__version__,
-                "python": platform.python_version(),
-            },
-            "machine": {"processor": platform.machine(), "system": platform.system()},
-            "repeats": options.repeats,
-            "growth_per_equation": growth,
-            "rows": [
-                {**dataclasses.asdict(row), "equations_per_second": row.equations_per_second}
-                for row in rows
-            ],
-        }
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    result = {
+        "repeats": options.repeats,
+        "growth_per_equation": growth,
+        "rows": [
+            {**dataclasses.asdict(row), "equations_per_second": row.equations_per_second}
+            for row in rows
+        ],
+    }
+    record.save(options.out, "discovery", result)
 
 
 if __name__ == "__main__":

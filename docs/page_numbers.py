@@ -1,8 +1,8 @@
 """Numbers of README and documentation, written from `results/` and nowhere else.
 
 A page holds blocks `<!-- numbers: RUN STAGE TABLE [ROW | ROW ...] -->` to `<!-- end -->`; what
-stands between is the table of that run. `python docs/page_numbers.py` writes them all, `--check`
-says whether they are right.
+stands between is the table of that run. `<!-- speed -->` is the table of the benchmarks. `python
+docs/page_numbers.py` writes them all, `--check` says whether they are right.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import pathlib
 import re
 import sys
 
+import speed_numbers  # type: ignore[import-not-found]
+
 from onebasin.studies import Cell, Column, Row, Table, sections
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = ("README.md", "docs/studies.md", "docs/results.md")
+PAGES = ("README.md", "docs/studies.md", "docs/results.md", "docs/speed.md")
 BLOCK = re.compile(r"(<!-- numbers: (\S+) (\S+) (\S+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.S)
+SPEED = re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.S)
 
 
 def shown(cell: Cell | None, column: Column) -> str:
@@ -59,6 +62,7 @@ def renewed(text: str) -> str:
         labels = [label.strip() for label in rows.split("|")] if rows else None
         return f"{head}{markdown(table, labels)}{tail}"
 
+    text = SPEED.sub(lambda match: match[1] + speed_numbers.table() + match[2], text)
     return BLOCK.sub(block, text)
 
 

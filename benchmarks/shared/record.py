@@ -10,6 +10,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
+import jax
 import matplotlib
 
 matplotlib.use("Agg")
@@ -30,6 +31,13 @@ def versions() -> dict[str, str]:
     return found
 
 
+def machine() -> str:
+    """What the numbers were measured on: the accelerator, or else the processor."""
+    processor = f"{platform.machine()}, {os.cpu_count()} cores"
+    device = jax.devices()[0]
+    return processor if device.platform == "cpu" else f"{device.device_kind}, {processor}"
+
+
 def save(out: pathlib.Path | None, name: str, result: dict[str, Any], figure: Any = None) -> None:
     """Writes NAME.json, and NAME.png if there is a figure, into a folder."""
     if out is None:
@@ -39,7 +47,7 @@ def save(out: pathlib.Path | None, name: str, result: dict[str, Any], figure: An
         "benchmark": name,
         "date": datetime.date.today().isoformat(),
         "versions": versions(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(),
         **result,
     }
     (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

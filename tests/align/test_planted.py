@@ -48,6 +48,8 @@ HARD = (
 UNSEEN = ("shared-zero-state", "residual-scan", "encoder-scanned")
 REFUSED = {(name, cost) for name in UNSEEN for cost in DATA}
 SEEDS = 20 if THOROUGH else 1
+# A descent that has not ended after so many goes round in circles.
+MOST_SWEEPS = 50
 
 
 @functools.cache
@@ -92,6 +94,7 @@ def test_weights(name: str) -> None:
         found = ob.align(symmetry, moved(symmetry, params, seed), to=params)
         assert gap(params, found.params) < 1e-4, seed
         assert found.cost <= found.cost_before + 1e-6
+        assert found.sweeps < MOST_SWEEPS, seed
 
 
 @pytest.mark.parametrize("cost", GAUSSIAN if THOROUGH else ("wasserstein", "kl-reverse"))
@@ -106,12 +109,16 @@ def test_gaussians(name: str, cost: str) -> None:
         )
         assert gap(posterior.mean, found.params.mean) < 1e-4, seed
         assert gap(posterior.std, found.params.std) < 1e-4, seed
+        assert found.sweeps < MOST_SWEEPS, seed
 
 
-@pytest.mark.parametrize("cost", ["kl", "kl-mean"])
-def test_divergences(cost: str) -> None:
-    """The forms that the other test leaves to the thorough run, on layers in a list."""
-    test_gaussians("mlp-plain", cost)
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [("mlp-plain", "kl"), ("mlp-plain", "kl-mean"), ("resnet-group-relu", "wasserstein")],
+)
+def test_gaussians_of_more_kinds(name: str, cost: str) -> None:
+    """Forms that the other test leaves to the thorough run, layers in a list, groups."""
+    test_gaussians(name, cost)
 
 
 EVERY = [(name, cost) for name in (ALL if THOROUGH else QUICK) for cost in DATA]
@@ -131,6 +138,7 @@ def test_data(name: str, cost: str) -> None:
         assert gap(params, found.params) < 1e-4, seed
         # The right match costs nothing: a wrong sign inside the cost would show here first.
         assert found.cost <= 1e-4 * max(found.cost_before, 1), seed
+        assert found.sweeps < MOST_SWEEPS, seed
 
 
 @pytest.mark.parametrize("activation", [jax.nn.gelu, jnp.tanh])

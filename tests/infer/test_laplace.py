@@ -97,12 +97,12 @@ def dense(spectrum, ones):
     return jax.vmap(lambda e: spectrum.apply(lambda x: x, e))(jnp.diag(ones))
 
 
-def found(problem: Problem, params, structure: str, rank: int = 1000):
+def found(problem: Problem, params, structure: str, rank: int = 1000, probes: int | None = None):
     """The matrix that a structure holds, in the weights' own units."""
     stacked = jax.tree.map(lambda x: np.asarray(x)[None], problem.join(params))
     ones = jnp.ones(len(to_vector(params)))
     (spectrum,), (fit,) = curvature(
-        Journal(None), jax.random.key(4), problem, stacked, ones, structure, rank, None
+        Journal(None), jax.random.key(4), problem, stacked, ones, structure, rank, None, probes
     )
     np.testing.assert_allclose(fit, problem.log_likelihood(problem.join(params)), rtol=1e-5)
     return np.asarray(dense(spectrum, ones)), spectrum
@@ -176,6 +176,25 @@ def test_diagonal_full_and_low_rank_are_those_of_the_exact_matrix():
     values = np.linalg.eigvalsh(expected)[::-1]
     _, few = found(problem, params, "low-rank", rank=3)
     np.testing.assert_allclose(np.sort(few.values)[::-1], values[:3], rtol=1e-4)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "full", "last-layer", "kron"])
+def test_probes_estimate_the_same_matrix(structure):
+    problem = classes()
+    params = network(problem)
+    expected, _ = found(problem, params, structure)
+    rough, near = (found(problem, params, structure, probes=n)[0] for n in (1, 4000))
+    errors = [np.linalg.norm(x - expected) / np.linalg.norm(expected) for x in (rough, near)]
+    assert errors[1] < 0.03
+    assert errors[0] > 2 * errors[1]
+
+
+def test_one_probe_is_enough_for_one_output():
+    problem = regression()
+    params = problem.net.init(jax.random.key(0), problem.inputs[:1])
+    for structure in ("diagonal", "full", "kron"):
+        whole, one = (found(problem, params, structure, probes=n)[0] for n in (None, 1))
+        np.testing.assert_allclose(one, whole, rtol=1e-5, atol=1e-6)
 
 
 def test_last_layer_is_a_block_of_the_exact_matrix():
@@ -338,6 +357,10 @@ def test_bad_input_is_named():
         laplace(jax.random.key(0), problem, structure="kronecker")
     with pytest.raises(ValueError, match="expected a positive number, 'calibrated'"):
         laplace(jax.random.key(0), problem, prior_precision=-1.0)
+    with pytest.raises(ValueError, match="probes=2 with structure='low-rank'"):
+        laplace(jax.random.key(0), problem, structure="low-rank", probes=2)
+    with pytest.raises(ValueError, match="probes=0"):
+        laplace(jax.random.key(0), problem, probes=0)
     with pytest.raises(ValueError, match="num_samples=0"):
         laplace(jax.random.key(0), problem, num_samples=0)
     with pytest.raises(MemoryError, match="needs 3,844 bytes"):

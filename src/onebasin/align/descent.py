@@ -188,19 +188,31 @@ def _visit(
     gains = objective.gains(name, state)
     totals, signs = best_signs(gains, factor.signs)
     columns = solve(totals)
-    before = state.permutations[name]
-    held = _held(gains, before, state.signs.get(name))
-    if not _worth(assignment.value(totals, columns).sum() - held, totals, tolerance):
-        return False
     trial = state.copy()
     trial.permutations[name] = columns
     if factor.signs:
         trial.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+    if _same(name, trial, state):
+        # Its worth by the assignment and by the sum of its gains differ by rounding.
+        return False
+    held = _held(gains, state.permutations[name], state.signs.get(name))
+    if not _worth(assignment.value(totals, columns).sum() - held, totals, tolerance):
+        return False
     # The gains of such a factor are right to first order only.
     if name in objective.quadratic() and not _better(objective, trial, state):
         return False
     state.permutations, state.signs = trial.permutations, trial.signs
     return True
+
+
+def _same(name: str, trial: State, state: State) -> bool:
+    return all(
+        name not in kind or np.array_equal(kind[name], other[name])
+        for kind, other in (
+            (trial.permutations, state.permutations),
+            (trial.signs, state.signs),
+        )
+    )
 
 
 def _better(objective: Objective, trial: State, state: State) -> bool:

@@ -16,6 +16,10 @@ layer has inputs a_nt and g_nct is the derivative of R_nc f_n with respect to wh
                  where g is the same for all examples
     full         sum_nc vec(d_nc) vec(d_nc)^T,   d_nc = sum_t a_nt g_nct^T
     last-layer   the block of the last layer of that
+
+Where outputs are many, the rows of R can be replaced by a few of Z R / sqrt(k), with Z a matrix of
+k rows of random signs for each example: E Z^T Z is k times the identity, so that all of these keep
+their expectation (hutchinson1990stochastic), for k derivatives in place of one for each output.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from onebasin.infer.spectra import Dense, Diagonal, Kronecker, Spectrum, eigen
 
 _EXACT = jax.lax.Precision.HIGHEST
 _MAX_BATCH = 256
-_BUDGET = 2**28
+_BUDGET = {"cpu": 2**28, "gpu": 2**32}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +80,22 @@ def likelihood_root(
     return (jnp.sqrt(values) * vectors).T.reshape(-1, *outputs.shape)
 
 
+def mixed(root: jax.Array, key: jax.Array, probes: int | None) -> jax.Array:
+    """So many random combinations of the rows of R, or R itself."""
+    if probes is None:
+        return root
+    signs = jax.random.rademacher(key, (probes, len(root)), root.dtype)
+    return jnp.tensordot(signs, root, 1, precision=_EXACT) / np.sqrt(probes)
+
+
 def parts_of(
-    problem: Problem, model: LinearSites, unknowns: Any, rows: jax.Array, weight: jax.Array
+    problem: Problem,
+    model: LinearSites,
+    unknowns: Any,
+    rows: jax.Array,
+    weight: jax.Array,
+    key: jax.Array,
+    probes: int | None = None,
 ) -> tuple[Parts, jax.Array]:
     """What some examples contribute, and their log likelihoods, both times a weight of 0 or 1."""
 
@@ -85,6 +103,7 @@ def parts_of(
         inputs, targets = problem.take(row[None])
         outputs, entering, pull = model.pullback(problem.params_of(unknowns), inputs)
         root = weight * likelihood_root(problem, unknowns, outputs, targets)
+        root = mixed(root, jax.random.fold_in(key, row), probes)
         derivatives, others = jax.vmap(pull)(root)
         fit = jnp.sum(problem.log_likelihoods(unknowns, outputs, targets))
         return [weight * a for a in entering], derivatives, others, weight * fit
@@ -201,33 +220,42 @@ class Batches:
 
     structure: str
     batch_size: int
+    probes: int | None = None
     group: int = 1
 
-    def __call__(self, problem: Problem, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, data: Any, state: Any, number: Any) -> tuple[Any, dict[str, Any]]:
         unknowns, totals = state
         totals, loss = each(
-            lambda u, t: self.member(problem, (u, t), number), self.group, unknowns, totals
+            lambda u, t: self.member(data, (u, t), number), self.group, unknowns, totals
         )
         return (unknowns, totals), {"loss": loss}
 
-    def member(self, problem: Problem, state: Any, number: Any) -> tuple[Any, jax.Array]:
+    def member(self, data: Any, state: Any, number: Any) -> tuple[Any, jax.Array]:
         """The sums of one network with a batch more, and the batch's negative log likelihood."""
+        problem, key = data
         unknowns, total = state
         model = sites_of(problem)
         rows = number * self.batch_size + jnp.arange(self.batch_size)
         weight = (rows < problem.num_examples).astype(jnp.result_type(float))
         rows = jnp.minimum(rows, problem.num_examples - 1)
-        parts, fit = parts_of(problem, model, unknowns, rows, weight)
+        parts, fit = parts_of(problem, model, unknowns, rows, weight, key, self.probes)
         return SUMS[self.structure].add(model, total, parts), -fit
 
 
-def batch_size(problem: Problem, model: LinearSites, structure: str, memory: int | None) -> int:
+def batch_size(
+    problem: Problem,
+    model: LinearSites,
+    structure: str,
+    memory: int | None,
+    probes: int | None = None,
+) -> int:
     """As many examples as fit: each has its rows, and derivatives for every c."""
     outputs = jax.eval_shape(problem.net.apply, problem.shapes(), jax.eval_shape(problem.example))
     sites = sum(s.positions * sum(model.places(s).shape) for s in model.sites)
     each_c = sites + len(model.other_places()) + SUMS[structure].floats(model)
-    needed = 4 * int(np.prod(outputs.shape)) * each_c
-    fitting = (_BUDGET if memory is None else memory) // max(needed, 1)
+    needed = 4 * (probes or int(np.prod(outputs.shape))) * each_c
+    budget = _BUDGET.get(jax.default_backend(), 2**30) if memory is None else memory
+    fitting = budget // max(needed, 1)
     return int(max(1, min(fitting, _MAX_BATCH, problem.num_examples)))
 
 

@@ -51,6 +51,7 @@ def laplace(
     prior_precision: float | str | None = "calibrated",
     num_samples: int = 100,
     rank: int = 50,
+    probes: int | None = None,
     num_networks: int = 1,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -77,6 +78,9 @@ def laplace(
             number, the precision of all weights.
         num_samples: How many networks to draw around each trained one.
         rank: How many eigenvalues "low-rank" keeps.
+        probes: How many random directions of its outputs each example's curvature is estimated
+            from, without bias; None takes all outputs. With a hundred classes, a few directions
+            cost a small part of the time and say as much, summed over the data.
         num_networks: How many networks to train.
         epochs: Epochs of training; 0 takes `init` as it stands.
         batch_size: Examples per step of training.
@@ -104,7 +108,7 @@ def laplace(
         Gaussian(13 weights, rank 0)
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
-    _check(structure, prior_precision, num_samples, rank)
+    _check(structure, prior_precision, num_samples, rank, probes)
     journal = Journal.open("laplace", key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_curvature, for_prior, for_draws = jax.random.split(key, 5)
     networks = training.starting_points(for_init, problem, num_networks, init)
@@ -125,7 +129,7 @@ def laplace(
         )
     scale = _prior_scale(problem, prior_precision)
     spectra, fits = curvature(
-        journal, for_curvature, problem, networks, scale, structure, rank, memory
+        journal, for_curvature, problem, networks, scale, structure, rank, memory, probes
     )
     members = [jax.tree.map(lambda x, i=i: x[i], networks) for i in range(num_networks)]
     multipliers, evidence = zip(
@@ -164,6 +168,7 @@ def curvature(
     structure: str,
     rank: int,
     memory: int | None,
+    probes: int | None = None,
 ) -> tuple[list[Spectrum], list[float]]:
     """The curvature at each of several networks, and their log likelihoods.
 
@@ -176,6 +181,7 @@ def curvature(
         structure: One of `STRUCTURES`.
         rank: How many eigenvalues to keep where the structure is of low rank.
         memory: Budget in bytes.
+        probes: Random directions of the outputs of each example; None for all outputs.
 
     Returns:
         H in units of the prior's scale, and log p(data | theta), for each network.
@@ -202,10 +208,11 @@ def curvature(
     rule = ggn.SUMS[structure]
     shapes = jax.eval_shape(lambda: rule.start(model, size))
     _check_memory(structure, shapes, memory)
-    step = ggn.Batches(structure, ggn.batch_size(problem, model, structure, memory))
+    batch = ggn.batch_size(problem, model, structure, memory, probes)
+    step = ggn.Batches(structure, batch, probes)
     start = jax.tree.map(lambda x: np.zeros((count, *x.shape), x.dtype), shapes)
     batches = -(-problem.num_examples // step.batch_size)
-    state, outputs = journal.phase("curvature", step, problem, (networks, start), batches)
+    state, outputs = journal.phase("curvature", step, (problem, key), (networks, start), batches)
     totals = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
     spectra = [_finished(problem, structure, total, scale) for total in totals]
     return spectra, [-float(np.sum(outputs["loss"][:, i])) for i in range(count)]
@@ -290,7 +297,9 @@ def _prior_scale(problem: Problem, prior_precision: float | str | None) -> jax.A
     return to_vector(jax.tree.map(lambda s, x: jnp.full(x.shape, s, x.dtype), spread, shapes))
 
 
-def _check(structure: str, prior_precision: Any, num_samples: int, rank: int) -> None:
+def _check(
+    structure: str, prior_precision: Any, num_samples: int, rank: int, probes: int | None
+) -> None:
     if structure not in STRUCTURES:
         raise ValueError(f"got structure={structure!r}, expected one of {', '.join(STRUCTURES)}")
     number = isinstance(prior_precision, int | float) and 0 < prior_precision < np.inf
@@ -299,8 +308,13 @@ def _check(structure: str, prior_precision: Any, num_samples: int, rank: int) ->
             f"got prior_precision={prior_precision!r}, expected a positive number, 'calibrated', "
             "'marginal-likelihood' or None for the problem's prior"
         )
-    for name, value in (("num_samples", num_samples), ("rank", rank)):
-        if value < 1:
+    if probes is not None and structure == "low-rank":
+        raise ValueError(
+            f"got probes={probes} with structure='low-rank', expected None: products with the "
+            "whole matrix cost no more than a few probes"
+        )
+    for name, value in (("num_samples", num_samples), ("rank", rank), ("probes", probes)):
+        if value is not None and value < 1:
             raise ValueError(f"got {name}={value}, expected at least one")
 
 

@@ -98,6 +98,12 @@ class ExplorationConfig(StudyConfig):
     modes: int = Field(10, ge=2, description="Modes of a method that has several.")
     repeats: int = Field(3, ge=2, description="Independent repeats of every method and target.")
     dropout_rate: float = Field(0.1, gt=0, lt=1, description="Share of units that are off.")
+    laplace_probes: int | None = Field(
+        None,
+        ge=1,
+        description="Random directions of the outputs from which Laplace's curvature is estimated, "
+        "where classes are many; all outputs if left out.",
+    )
     swag_snapshots: int = Field(20, ge=2, description="Networks along the way of each SWAG.")
     outside: str = Field(
         "permuted-pixels",

@@ -206,6 +206,7 @@ def target(step: Step) -> None:
         "repeats",
         "dropout_rate",
         "swag_snapshots",
+        "laplace_probes",
     ),
 )
 def methods(step: Step) -> None:
@@ -220,7 +221,12 @@ def methods(step: Step) -> None:
         "dropout": {**train, **each, "rate": config.dropout_rate},
         "mean_field": _train(config, config.variational),
         "swag": {**train, "num_samples": config.swag_snapshots},
-        "laplace": {**each, "epochs": 0, "memory": config.memory},
+        "laplace": {
+            **each,
+            "epochs": 0,
+            "probes": config.laplace_probes,
+            "memory": config.memory,
+        },
         "sghmc": {**warm, "thin": config.chains.thin},
         "hmc": {**warm, "max_leapfrogs": config.chains.max_leapfrogs},
     }
