@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.align.assignment import Assignment
 from onebasin.align.channels import GAUSSIAN_COSTS, weights
+from onebasin.align.data_cost import DataCost
+from onebasin.align.descent import descend
 from onebasin.align.pairing import Pairing
 from onebasin.align.state import State
 
@@ -197,3 +200,38 @@ def test_a_model_is_read_once_for_all_pairs():
     assert len(traced) == number
     assert cost(inputs[:10]) < found
     assert len(traced) > number
+
+
+def residual(params, x):
+    h = x @ params["w"]
+    h = h + jax.nn.relu(h @ params["a1"]) @ params["b1"]
+    h = h + jax.nn.relu(h @ params["a2"]) @ params["b2"]
+    return h @ params["o"]
+
+
+def test_sweeps_by_contributions_never_lose_what_was_found():
+    # A layer's contributions change with the matches of the next: sweeps alone go up and down.
+    shapes = {"w": (16, 12), "a1": (12, 16), "b1": (16, 12), "a2": (12, 16), "b2": (16, 12)}
+    shapes["o"] = (12, 10)
+    rng = np.random.default_rng(0)
+    two = [
+        {name: jnp.float32(rng.normal(size=s) / s[0] ** 0.5) for name, s in shapes.items()}
+        for _ in range(2)
+    ]
+    inputs = jnp.float32(rng.normal(size=(300, 16)))
+    symmetry = ob.discover(residual, two[0], inputs[:2])
+    cost = DataCost(symmetry, "contributions", residual, two[0], inputs, 100)
+    objective = cost.objective(*two)
+    start = State.identity(symmetry)
+    found = [
+        descend(objective, start, Assignment(), np.random.default_rng(1), max_sweeps=n)
+        for n in (1, 2, 3, 5, 8, 30)
+    ]
+    values = [objective.objective(start), *(f.objective for f in found)]
+    assert values == sorted(values)
+    assert all(f.objective == objective.objective(f.state) for f in found)
+    assert found[-1].sweeps < 30
+    moved = ob.align(
+        symmetry, two[1], to=two[0], cost="contributions", apply_fn=residual, inputs=inputs
+    )
+    assert ("did not come to rest" in str(moved)) == bool(found[-1].waiting)

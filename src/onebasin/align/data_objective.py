@@ -70,6 +70,10 @@ class DataObjective:
     def quadratic(self) -> set[str]:
         return set()
 
+    def rises(self) -> bool:
+        """Whether no visit lowers the sum: not where a factor enters the products of another."""
+        return all(each.term is None for own in self._by_factor.values() for each in own)
+
     def part(self, names: set[str], state: State) -> float | None:
         return None
 

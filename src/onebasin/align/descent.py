@@ -23,6 +23,8 @@ from onebasin.align.signs import ENUMERATED, Gains, all_signs, best_signs, total
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
+PATIENCE = 8
+
 
 class Objective(Protocol):
     """What coordinate descent asks of a cost."""
@@ -34,6 +36,7 @@ class Objective(Protocol):
     def factors(self) -> list[str]: ...
     def exact(self) -> bool: ...
     def quadratic(self) -> set[str]: ...
+    def rises(self) -> bool: ...
     def neighbours(self, name: str) -> set[str]: ...
     def objective(self, state: State) -> float: ...
     def limit(self) -> float: ...
@@ -87,6 +90,9 @@ def descend(
 ) -> Descent:
     """Visits factors in random order until none improves the objective.
 
+    Contributions of a layer change with the matches of the next one, which are found by its own
+    contributions: there a visit may lower the sum, and the best state at the end of a sweep counts.
+
     Args:
         objective: The cost.
         start: Where to begin, or a descent to go on with; it is not changed.
@@ -112,7 +118,8 @@ def descend(
         for name in names
     }
     visited: set[str] = set()
-    while waiting and sweeps < max_sweeps:
+    kept = None if objective.rises() else _Kept(objective.objective(state), state.copy())
+    while waiting and sweeps < max_sweeps and not (kept and kept.fruitless > PATIENCE):
         sweeps += 1
         # In the order of the network, a rival is met with the first layers.
         in_order = rival is not None and sweeps == 1
@@ -126,7 +133,27 @@ def descend(
             visited.add(name)
             if rival and len(visited) < len(names) and rival.is_ahead(objective, visited, state):
                 return Descent(state, -math.inf, sweeps, visits, waiting)
+        if kept:
+            kept.offer(objective.objective(state), state)
+    if kept and kept.fruitless:
+        # What waits is that of another state: here all may have to be visited again.
+        return Descent(kept.state, kept.objective, sweeps, visits, set(names) if waiting else set())
     return Descent(state, objective.objective(state), sweeps, visits, waiting)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Kept:
+    """The best state of a descent on an objective that may fall from visit to visit."""
+
+    objective: float
+    state: State
+    fruitless: int = 0
+
+    def offer(self, objective: float, state: State) -> None:
+        """Takes a state that is better, and counts those that are not."""
+        self.fruitless += 1
+        if objective > self.objective:
+            self.objective, self.state, self.fruitless = objective, state.copy(), 0
 
 
 def forward(objective: Objective, solve: Assignment) -> tuple[State, set[str]]:

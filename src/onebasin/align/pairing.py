@@ -85,6 +85,10 @@ class Pairing:
         twice = {side for term in self.terms for side in term.sides if term.sides.count(side) > 1}
         return twice.union(*self.symmetry.parents.values())
 
+    def rises(self) -> bool:
+        """Whether no visit lowers the objective."""
+        return True
+
     def exact(self) -> bool:
         """Whether every term has one movable side only, so that one visit is the optimum."""
         return all(

@@ -19,7 +19,8 @@ SEARCHES = ("thorough",)
 def descent(task: Task) -> Found:
     """Coordinate descent from every start, the best objective kept."""
     found = task.descent(task.starts, task.restarts)
-    return Found(found.best, f"coordinate descent from {found.start}")
+    restless = ", which did not come to rest" if found.best.waiting else ""
+    return Found(found.best, f"coordinate descent from {found.start}{restless}")
 
 
 SOLVERS: dict[str, Callable[..., Found]] = {
