@@ -293,7 +293,12 @@ def _initialise(net: Any, inputs: Any, name: str, seed: int) -> Any:
         return leaf
 
     try:
-        return net.init(jax.random.key(seed), jax.tree.map(filled, inputs))
+        given = jax.random.key(seed), jax.tree.map(filled, inputs)
+        try:
+            # One by one, the operations of a large network's init take many times as long.
+            return jax.jit(lambda key, inputs: net.init(key, inputs))(*given)
+        except Exception:
+            return net.init(*given)
     except Exception as error:
         raise FactoryError(
             f"{name} returned a net whose .init(key, inputs) raised {one_line(error)}: "

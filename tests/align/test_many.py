@@ -212,3 +212,16 @@ def test_progress_sees_every_draw(population):
 
     ob.align_many(symmetry, draws, reference="first", progress=progress)
     assert seen == [("round 1", len(draws))] * len(draws)
+
+
+def test_the_line_says_which_costs_it_shows():
+    net = ob.nets.mlp(hidden=(5,), outputs=2)
+    keys = jax.random.split(jax.random.key(0), 4)
+    draws = ob.Draws(jax.vmap(lambda k: net.init(k, jnp.ones((1, 3))))(keys))
+    symmetry = ob.discover(net.apply, draws[0], jnp.ones((1, 3)))
+    one = ob.align_many(symmetry, draws, reference=draws[0])
+    assert f"in one round: a sum of costs of {one.history[-1]:.6g} (" in str(one)
+    more = ob.align_many(symmetry, draws)
+    text = f"{more.history[0]:.6g} after the first, {more.history[-1]:.6g} at the end"
+    assert len(more.moved) > 1
+    assert text in str(more)

@@ -237,3 +237,19 @@ def test_units_without_signal_keep_their_spread(many: bool) -> None:
     moved = align(symmetry, second, to=first, cost="wasserstein").params
     for leaf in jax.tree.leaves(moved.std):
         np.testing.assert_allclose(leaf, 0.1, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "geodesik"}, "did you mean 'geodesic'"),
+        ({"restarts": -1}, "restarts=-1"),
+    ],
+)
+def test_arguments_that_are_wrong_are_refused(options, message):
+    first = silent_unit(0).mean
+    symmetry = ob.discover(
+        lambda p, x: jax.nn.relu(x @ p["inner"]) @ p["outer"], first, jnp.ones((1, 3))
+    )
+    with pytest.raises(ValueError, match=message):
+        align(symmetry, first, to=first, **options)

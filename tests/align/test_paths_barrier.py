@@ -175,3 +175,20 @@ X, Y = classes()
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_an_end_that_is_not_a_number_is_named():
+    good, bad = {"w": jnp.ones(2)}, {"w": jnp.array([1.0, jnp.nan])}
+    with pytest.raises(ValueError, match=r"b holds 1 NaN or infinite values in 'w'"):
+        barrier(lambda p: jnp.sum(p["w"]), good, bad)
+    with pytest.raises(ValueError, match=r"the std of a holds 1 NaN"):
+        barrier(lambda p: jnp.sum(p["w"]), Gaussian(good, bad), Gaussian(good, good))
+
+
+def test_labels_that_no_output_has_are_named():
+    inputs, labels = jnp.ones((3, 2)), jnp.array([0, 1, 5])
+    loss = losses(lambda w, x: x @ w, (inputs, labels))
+    with pytest.raises(ValueError, match="labels run up to 5, and the network has 4 outputs"):
+        barrier(loss, jnp.ones((2, 4)), jnp.zeros((2, 4)))
+    with pytest.raises(ValueError, match="train has a label -1"):
+        losses(lambda w, x: x @ w, (inputs, labels - 1))

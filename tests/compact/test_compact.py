@@ -132,6 +132,8 @@ BAD = {
     "distil blind": ((SYMMETRY, DRAWS), {"refine": "distil"}, "needs Draws, apply_fn= and inputs="),
     "not draws": ((SYMMETRY, DRAWS.params), {}, "expected Draws or a Mixture"),
     "covariance": ((SYMMETRY, DRAWS), {"covariance": "full"}, "expected one of"),
+    "typing error": ((SYMMETRY, DRAWS), {"stpes": 3}, "no option 'stpes'; did you mean 'steps'"),
+    "no distilling": ((SYMMETRY, DRAWS), {"steps": 3}, "got steps= without refine='distil'"),
 }
 
 

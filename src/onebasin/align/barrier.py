@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.align.checks import check_finite
 from onebasin.align.paths import Path, find_path
 from onebasin.align.predictive import NUM_SAMPLES, PredictiveLoss
 from onebasin.posterior import Gaussian, Mixture
@@ -107,6 +108,8 @@ def barrier(
             "calibrate=True needs logits, and this loss_fn gives a loss only; make it with "
             "losses(apply_fn, train, test)"
         )
+    for name, end in (("a", a), ("b", b)):
+        check_end(name, end)
     t = jnp.linspace(0, 1, points)
     key = jax.random.key(0) if key is None else key
     curve, calibrated, temperature = _along(
@@ -116,6 +119,15 @@ def barrier(
     if not calibrate:
         return found
     return dataclasses.replace(found, calibrated=_barrier(t, calibrated), temperature=temperature)
+
+
+def check_end(name: str, end: Any) -> None:
+    """Refuses an end with NaN, which would make all of the path NaN and its barrier look like 0."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(end)):
+        return
+    parts = {"mean": end.mean, "std": end.std} if isinstance(end, Gaussian) else {"": end}
+    for part, tree in parts.items():
+        check_finite(f"the {part} of {name}" if part else name, tree)
 
 
 def as_pytree(fun: Any) -> Any:

@@ -35,7 +35,7 @@ def check_finite(what: str, tree: Any) -> None:
             bad = int(np.size(array) - np.isfinite(array).sum())
             raise ValueError(
                 f"{what} holds {bad} NaN or infinite values in {path_name(path)!r}; "
-                "nothing can be matched with those: drop the network or mend the leaf"
+                "nothing can be done with those: drop the network or mend the leaf"
             )
 
 

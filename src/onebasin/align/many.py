@@ -62,10 +62,17 @@ class ManyAlignment:
     def __str__(self) -> str:
         many = self.draws
         count = len(many) if isinstance(many, Draws) else len(many.components)
-        gone = " -> ".join(f"{h:.6g}" for h in (self.history[0], self.history[-1]))
+        first, last = (f"{h:.6g}" for h in (self.history[0], self.history[-1]))
+        rounds = len(self.moved)
+        if rounds == 1:
+            gone = f"in one round: a sum of costs of {last}"
+        else:
+            gone = (
+                f"in {rounds} rounds: a sum of costs of {first} after the first, {last} at the end"
+            )
+        moved = ", ".join(map(str, self.moved))
         return (
-            f"{count} draws aligned by {self.cost_name} in {len(self.moved)} rounds: "
-            f"{gone} (draws that moved by round: {', '.join(map(str, self.moved))})"
+            f"{count} draws aligned by {self.cost_name} {gone} (draws that moved by round: {moved})"
         )
 
 

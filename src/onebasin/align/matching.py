@@ -15,6 +15,7 @@ from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Objective
 from onebasin.align.gauge import scaling_element, size_of
 from onebasin.align.pairing import Pairing
+from onebasin.align.paths import PATHS
 from onebasin.align.search import STARTS
 from onebasin.align.signs import best_signs
 from onebasin.align.solvers import SEARCHES, SOLVERS, solve
@@ -103,6 +104,9 @@ def align(
     check_pair(symmetry, params, to, cost, apply_fn, inputs, COSTS, DATA_COSTS)
     check_choice("solver", solver, tuple(SOLVERS))
     check_choice("search", search, (None, *SEARCHES))
+    check_choice("path", path, tuple(PATHS))
+    if restarts < 0:
+        raise ValueError(f"got restarts={restarts}, expected none or more")
     gauge = scaling_element(symmetry, size_of(params), scaling)
     own_gauge = scaling_element(symmetry, size_of(to), scaling)
     scaled, target = push(symmetry, gauge, params), push(symmetry, own_gauge, to)

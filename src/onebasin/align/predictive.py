@@ -37,6 +37,7 @@ class PredictiveLoss:
     splits: dict[str, Split]
     apply_fn: Callable[[Any, Any], Any] = dataclasses.field(metadata={"static": True})
     num_samples: int = dataclasses.field(metadata={"static": True})
+    classes: int = dataclasses.field(default=0, metadata={"static": True})
 
     def __call__(self, posterior: Any, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Losses in nats and error rates, by name.
@@ -76,6 +77,7 @@ class PredictiveLoss:
         """Loss and error of log probabilities."""
         found = {}
         for name, split in self.splits.items():
+            self._check_classes(log_probs[name].shape[-1])
             found[f"{name} loss".strip()] = nll(log_probs[name], split.labels)
             wrong = jnp.argmax(log_probs[name], axis=-1) != split.labels
             found[f"{name} error".strip()] = jnp.mean(wrong, dtype=jnp.float32)
@@ -90,6 +92,13 @@ class PredictiveLoss:
             for name, split in self.splits.items()
         }
         return losses, temperature
+
+    def _check_classes(self, outputs: int) -> None:
+        if outputs < self.classes:
+            raise ValueError(
+                f"labels run up to {self.classes - 1}, and the network has {outputs} outputs: "
+                f"expected 0 to {outputs - 1}"
+            )
 
     def _of_network(self, params: Any) -> dict[str, jax.Array]:
         def log_probs(inputs: Any) -> jax.Array:
@@ -197,7 +206,8 @@ def best_temperature(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
 def _loss(apply_fn: Any, splits: dict[str, Split], num_samples: int) -> PredictiveLoss:
     if num_samples < 1:
         raise ValueError(f"got num_samples={num_samples}, expected at least one draw")
-    return PredictiveLoss(splits, apply_fn, num_samples)
+    classes = 1 + max(int(split.labels.max()) for split in splits.values())
+    return PredictiveLoss(splits, apply_fn, num_samples, classes)
 
 
 def _split(name: str, data: tuple[Any, Any], batch_size: int) -> Split:
@@ -211,4 +221,6 @@ def _split(name: str, data: tuple[Any, Any], batch_size: int) -> Split:
             f"{name} has labels of shape {labels.shape} and type {labels.dtype}, expected integer "
             f"classes ({inputs.num_examples},); for other targets pass a loss_fn of your own"
         )
+    if int(labels.min()) < 0:
+        raise ValueError(f"{name} has a label {int(labels.min())}, expected classes from 0 on")
     return Split(inputs, labels)

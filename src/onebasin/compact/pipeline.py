@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +24,8 @@ MAX_INPUTS = 2000
 # Rounds of alignment that gain less than this share do not change what is fitted.
 SETTLED = 5e-4
 REFINEMENTS = (None, "distil")
+# Of distil: those that compact gives it itself.
+OWN_OPTIONS = {"apply_fn", "draws", "inputs", "starts", "key", "rank"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +147,7 @@ def compact(
         Gaussian(17 weights, rank 0)
     """
     _check(draws, apply_fn, inputs, covariance, refine, mixture)
+    _check_distilling(distilling, refine)
     if num_starts < 1:
         raise ValueError(f"got num_starts={num_starts}, expected at least one")
     key = jax.random.key(0) if key is None else jax.random.clone(key)
@@ -305,6 +310,21 @@ def _of_mixture(
     )
     found = moments(alignment.draws)
     return Compact(found, "moments", found, alignment)
+
+
+def _check_distilling(options: Mapping[str, Any], refine: str | None) -> None:
+    """Refuses options that nobody knows, and those of distilling where nothing is distilled."""
+    known = set(inspect.signature(distil).parameters) - OWN_OPTIONS
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *inspect.signature(compact).parameters])
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"compact has no option {name!r}{hint}")
+        if refine is None:
+            raise ValueError(
+                f"got {name}= without refine='distil', which it is an option of: pass both, or "
+                "neither"
+            )
 
 
 def _check(
