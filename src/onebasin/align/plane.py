@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from onebasin.align.barrier import as_pytree, loss_of
+from onebasin.align.checks import check_unwrapped
 from onebasin.posterior import Draws, Gaussian, Mixture, trees
 
 
@@ -78,6 +79,7 @@ def plane(
             "each side and no negative margin"
         )
     for name, network in (("a", a), ("b", b), ("c", c)):
+        check_unwrapped(name, network)
         if isinstance(network, Gaussian | Draws | Mixture):
             raise TypeError(
                 f"{name} is a {type(network).__name__}, expected parameters: pass its mean"
