@@ -80,9 +80,9 @@ def test_another_model_is_not_taken_for_stacked_draws(setting):
         ob.align(symmetry, other, to=params)
     assert "vmap" not in str(caught.value)
     stacked = ob.Draws.stack([params] * 3).params
-    with pytest.raises(ob.SymmetryError, match="3 stacked draws.*use align_many"):
+    with pytest.raises(ob.SymmetryError, match=r"3 stacked draws.*use align_many"):
         ob.align(symmetry, stacked, to=params)
-    with pytest.raises(ob.SymmetryError, match="stacked draws use jax.vmap"):
+    with pytest.raises(ob.SymmetryError, match="for stacked draws use"):
         symmetry.act(symmetry.identity(), stacked)
 
 
@@ -92,7 +92,7 @@ def test_populations_are_for_align_many(setting):
     for pair in ((draws, params), (params, draws)):
         with pytest.raises(TypeError, match=r"use align_many.*Draws.mean\(\) or one draw"):
             ob.align(symmetry, *pair)
-    with pytest.raises(TypeError, match="use align_many.*one component"):
+    with pytest.raises(TypeError, match=r"use align_many.*one component"):
         ob.align(symmetry, mixture, to=params)
 
 

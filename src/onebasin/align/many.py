@@ -68,6 +68,12 @@ class ManyAlignment:
             f"{gone} (draws that moved by round: {', '.join(map(str, self.moved))})"
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"ManyAlignment({self.draws!r}, {self.cost_name}: {self.history[0]:.6g} -> "
+            f"{self.history[-1]:.6g} in {len(self.moved)} rounds)"
+        )
+
 
 def align_many(
     symmetry: Symmetry,
