@@ -44,7 +44,7 @@ class Repaired(NamedTuple):
 
     def __str__(self) -> str:
         """A line per layer: its units, and between what their scales and shifts lie."""
-        rows = [("layer", "units", "scales", "shifts")]
+        rows: list[tuple[str, ...]] = [("layer", "units", "scales", "shifts")]
         for name, scale in self.scales.items():
             ranges = (f"{lowest(v)} to {highest(v)}" for v in (scale, self.shifts[name]))
             rows.append((name, str(np.size(scale)), *ranges))
