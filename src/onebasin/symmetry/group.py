@@ -243,7 +243,7 @@ class Symmetry:
         for leaf, array in zip(self.leaves, arrays, strict=True):
             if tuple(np.shape(array)) != leaf.shape:
                 hint = "these parameters are not of the model that the symmetry was found for"
-                if num_stacked(self, params) is not None:
+                if np.ndim(array) and np.shape(array)[1:] == leaf.shape:
                     hint = "for stacked draws use jax.vmap(symmetry.act)"
                 raise SymmetryError(
                     f"parameter {leaf.path!r} has shape {tuple(np.shape(array))}, expected "
