@@ -73,6 +73,110 @@ def test_group_of_another_model(setting):
         ob.align(symmetry, other, to=other)
 
 
+def test_another_model_is_not_taken_for_stacked_draws(setting):
+    symmetry, params = setting
+    other = ob.nets.mlp(hidden=(6,), outputs=2).init(jax.random.key(0), INPUTS)
+    with pytest.raises(ob.SymmetryError, match="not of the model") as caught:
+        ob.align(symmetry, other, to=params)
+    assert "vmap" not in str(caught.value)
+    stacked = ob.Draws.stack([params] * 3).params
+    with pytest.raises(ob.SymmetryError, match=r"3 stacked draws.*use align_many"):
+        ob.align(symmetry, stacked, to=params)
+    with pytest.raises(ob.SymmetryError, match="for stacked draws use"):
+        symmetry.act(symmetry.identity(), stacked)
+
+
+def test_populations_are_for_align_many(setting):
+    symmetry, params = setting
+    draws, mixture = ob.Draws.stack([params] * 2), ob.Mixture([ob.Gaussian(params, 0.1)] * 2)
+    for pair in ((draws, params), (params, draws)):
+        with pytest.raises(TypeError, match=r"use align_many.*Draws.mean\(\) or one draw"):
+            ob.align(symmetry, *pair)
+    with pytest.raises(TypeError, match=r"use align_many.*one component"):
+        ob.align(symmetry, mixture, to=params)
+
+
+def test_an_alignment_is_not_its_parameters(setting):
+    symmetry, params = setting
+    found = ob.align(symmetry, params, to=params)
+
+    def loss(params):
+        return jnp.sum(params["Dense_0"]["bias"])
+
+    key = jax.random.key(0)
+    for call in (
+        lambda: ob.align(symmetry, found, to=params),
+        lambda: ob.align(symmetry, params, to=found),
+        lambda: ob.align_many(symmetry, [found, found]),
+        lambda: ob.barrier(loss, params, found),
+        lambda: ob.interpolate(found, params, 0.5),
+        lambda: ob.plane(loss, params, params, found),
+        lambda: ob.bend(loss, params, found, key),
+    ):
+        with pytest.raises(TypeError, match=r"is an Alignment.*pass its \.params"):
+            call()
+
+
+def test_lists_are_stacked_first(setting):
+    symmetry, params = setting
+    with pytest.raises(TypeError, match=r"list of 2 networks.*Draws\.stack"):
+        ob.align_many(symmetry, [params, params])
+    with pytest.raises(TypeError, match=r"list of 2 Gaussians.*Mixture"):
+        ob.align_many(symmetry, [ob.Gaussian(params, 0.1)] * 2, cost="wasserstein")
+
+
+def test_parameters_that_are_a_list_are_no_list_of_networks():
+    def model(params, x):
+        return jax.nn.relu(x @ params[0]) @ params[1]
+
+    params = [jnp.ones((3, 5)), jnp.ones((5, 2))]
+    symmetry = ob.discover(model, params, INPUTS)
+    stacked = [jnp.stack([leaf, 2 * leaf]) for leaf in params]
+    assert len(ob.align_many(symmetry, stacked).draws) == 2
+    with pytest.raises(TypeError, match=r"Draws\.stack"):
+        ob.align_many(symmetry, [params, params])
+
+
+def test_the_symmetry_comes_first(setting):
+    symmetry, params = setting
+    with pytest.raises(TypeError, match=r"first argument is a dict.*onebasin\.discover"):
+        ob.align(params, params, symmetry)
+    with pytest.raises(TypeError, match=r"first argument is a Draws.*onebasin\.discover"):
+        ob.align_many(ob.Draws.stack([params]), symmetry)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (jax.ShapeDtypeStruct((4, 3), jnp.float32), "shapes without values"),
+        (INPUTS[:0], "hold no examples"),
+        ({}, "hold no examples"),
+    ],
+)
+def test_inputs_without_values(setting, inputs, message):
+    symmetry, params = setting
+    model = {"apply_fn": ob.nets.mlp(hidden=(5,), outputs=2).apply, "inputs": inputs}
+    with pytest.raises(ValueError, match=message):
+        ob.align(symmetry, params, to=params, cost="activations", **model)
+    with pytest.raises(ValueError, match=message):
+        ob.align(
+            symmetry,
+            params,
+            to=params,
+            search="thorough",
+            loss_fn=lambda params: jnp.sum(params["Dense_0"]["bias"]),
+            **model,
+        )
+
+
+def test_no_scaling_is_none_and_not_its_name(setting):
+    symmetry, params = setting
+    with pytest.raises(ValueError, match=r"min-mass, unit-norm, None; did you mean None\?"):
+        ob.align(symmetry, params, to=params, scaling="none")
+    with pytest.raises(ValueError, match=r"did you mean None\?"):
+        ob.canonicalize(symmetry, params, scaling="none")
+
+
 def test_factor_that_is_seen_inside_a_loop_only():
     def model(params, x):
         def step(state, token):

@@ -9,6 +9,7 @@ import pytest
 from onebasin.align.barrier import barrier
 from onebasin.align.bend import Bend, bend
 from onebasin.align.paths import interpolate
+from onebasin.align.predictive import losses
 from onebasin.posterior import Gaussian
 
 
@@ -71,6 +72,38 @@ def test_batches_come_from_data_or_from_a_function():
         half = found.point(0.5)
         assert abs(float(jnp.linalg.norm(half["w"])) - 2) < 0.15
         assert half["n"] == 1
+
+
+def test_as_text_it_is_short():
+    history = jnp.array([3.0, *[2.0] * 18, 1.0])
+    found = Bend(A, A, B, history)
+    assert repr(found) == "Bend(2 weights, 20 steps, training loss 2.5 -> 1.5)"
+    assert str(found) == (
+        "a curve between two networks of 2 weights, trained for 20 steps: training loss 2.5 -> 1.5"
+    )
+    assert "two Gaussians of" in str(Bend(Gaussian(A, 0.1), A, Gaussian(B, 0.1), history))
+    jax.jit(lambda bend: repr(bend) and str(bend) and bend.middle)(found)
+
+
+def test_a_dictionary_goes_by_its_training_loss():
+    def both(w):
+        return {"test loss": -ring(w), "train loss": ring(w)}
+
+    plain, named = (bend(f, A, B, jax.random.key(0), steps=20) for f in (ring, both))
+    np.testing.assert_array_equal(plain.middle, named.middle)
+    with pytest.raises(ValueError, match="expected a scalar, or a dictionary with 'train loss'"):
+        bend(lambda w: {"test loss": ring(w)}, A, B, jax.random.key(0))
+    with pytest.raises(ValueError, match=r"shape \(2,\), expected a scalar"):
+        bend(lambda w: w, A, B, jax.random.key(0))
+
+
+def test_losses_bring_their_data():
+    data = jnp.eye(2), jnp.array([0, 1])
+    loss = losses(lambda w, x: x * w, data)
+    found = bend(loss, A, B, jax.random.key(0), steps=5)
+    assert found.history.shape == (5,)
+    with pytest.raises(ValueError, match="has its data: leave out data and batch_fn"):
+        bend(loss, A, B, jax.random.key(0), data)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def spread(draws):
     return float(sum(jnp.sum(x) for x in jax.tree.leaves(draws.std())))
 
 
+def test_as_text_it_is_one_line(population):
+    _, symmetry, _, draws = population
+    found = ob.align_many(symmetry, draws)
+    first, last = (f"{cost:.6g}" for cost in (found.history[0], found.history[-1]))
+    assert repr(found) == (
+        f"ManyAlignment({found.draws!r}, weights: {first} -> {last} in {len(found.moved)} rounds)"
+    )
+    assert "\n" not in repr(found)
+
+
 @pytest.mark.parametrize("cost", ["weights", "contributions"])
 @pytest.mark.parametrize("reference", ["mean", "first", "leave-one-out", "given"])
 def test_scrambled_draws_come_together(population, reference, cost):

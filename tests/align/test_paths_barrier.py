@@ -45,6 +45,8 @@ def test_several_losses_at_once_and_as_text():
     found = barrier(lambda w: {"one": well(w), "two": 2 * well(w)}, jnp.ones(1), -jnp.ones(1))
     assert (found.height["one"], found.height["two"]) == (1, 2)
     assert str(found).splitlines()[2].split() == ["two", "0", "0", "2", "2"]
+    assert repr(found) == "Barrier(11 points, height: one 1, two 2)"
+    jax.jit(lambda found: repr(found) and found.t)(found)
 
 
 def test_expected_loss_of_gaussians():

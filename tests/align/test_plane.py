@@ -56,6 +56,17 @@ def test_losses_on_data_fill_a_plane():
     }
 
 
+def test_as_text_it_is_short():
+    a, b, c = networks()
+    found = plane(lambda p: {"one": square(p), "two": 2 * square(p)}, a, b, c, resolution=(4, 3))
+    low, high = (f"{float(f(found.values['one'])):.4g}" for f in (jnp.min, jnp.max))
+    assert repr(found).startswith(f"Plane(4 x 3 points, one {low} to {high}, two ")
+    title, _, one, _ = str(found).splitlines()
+    assert title.startswith("4 x 3 points")
+    assert one.split() == ["one", low, high]
+    jax.jit(lambda plane: repr(plane) and str(plane) and plane.x)(found)
+
+
 def test_bad_input_is_named():
     a, b, c = networks()
     with pytest.raises(ValueError, match="lie on one line"):

@@ -65,6 +65,17 @@ def test_units_get_the_statistics_between_those_of_the_ends(shift):
     assert found.raw is merged
 
 
+def test_as_text_it_is_short():
+    found = repair(apply, interpolate(A, B, 0.5), A, B, INPUTS)
+    assert repr(found) == "Repaired(52 weights, 9 units in 2 layers)"
+    title, _, first, second = str(found).splitlines()
+    assert title == "a repaired network of 52 weights"
+    low, high = (f"{float(f(found.scales['first/w'])):.4g}" for f in (jnp.min, jnp.max))
+    assert first.split()[:5] == ["first/w", "5", low, "to", high]
+    assert second.split()[:2] == ["second/w", "4"]
+    jax.jit(lambda found: repr(found) and str(found) and found.raw)(found)
+
+
 def test_an_end_needs_no_repair():
     found = repair(apply, A, A, B, INPUTS, 0.0, shift=True)
     for name in LAYERS:

@@ -119,7 +119,7 @@ X, Y = np.zeros((5, 4), np.float32), np.zeros(5, np.int32)
 BAD = {
     "labels out of range": ((NET, (X, Y + 2)), {}, r"labels run from 2 to 2.*0 to 1"),
     "labels are floats": ((NET, (X, Y * 1.0)), {}, "integer classes"),
-    "lengths": ((NET, (X, Y[:3])), {}, "examples, expected the same number"),
+    "lengths": ((NET, (X, Y[:3])), {}, "inputs and targets have 5 and 3 examples, expected"),
     "not a pair": ((NET, X), {}, r"pair \(inputs, targets\)"),
     "unknown likelihood": ((NET, (X, Y)), {"likelihood": "poisson"}, "expected one of categorical"),
     "noise": ((NET, (X, Y)), {"likelihood": "gaussian", "noise": -1.0}, "positive"),

@@ -58,6 +58,13 @@ class Barrier:
             for row in rows
         )
 
+    def __repr__(self) -> str:
+        from onebasin.align.telling import by_name, number
+
+        heights = ", ".join(f"{name} {number(h)}" for name, h in by_name(self.height).items())
+        ending = "" if self.calibrated is None else ", calibrated too"
+        return f"Barrier({np.size(self.t)} points, height: {heights}{ending})"
+
 
 def barrier(
     loss_fn: Any,

@@ -13,6 +13,9 @@ import optax
 
 from onebasin.align.barrier import as_pytree
 from onebasin.align.paths import find_path, independent, line
+from onebasin.align.predictive import PredictiveLoss
+from onebasin.align.task import scalar_loss
+from onebasin.align.telling import number
 from onebasin.posterior import Gaussian, trees
 
 
@@ -44,6 +47,31 @@ class Bend:
         """The point at t of the curve from a to b with this middle."""
         return curve(a, self.middle, b, t)
 
+    def __str__(self) -> str:
+        """Its size, and the training loss in the first and the last tenth of the steps."""
+        steps = np.size(self.history)
+        first, last = self._losses()
+        return (
+            f"a curve between two {self._ends()} of {trees.num_weights(self.middle):,} weights, "
+            f"trained for {steps} step{'' if steps == 1 else 's'}: training loss {first} -> {last}"
+        )
+
+    def __repr__(self) -> str:
+        first, last = self._losses()
+        return (
+            f"Bend({trees.num_weights(self.middle):,} weights, {np.size(self.history)} steps, "
+            f"training loss {first} -> {last})"
+        )
+
+    def _ends(self) -> str:
+        return "Gaussians" if isinstance(self.start, Gaussian) else "networks"
+
+    def _losses(self) -> tuple[str, str]:
+        if isinstance(self.history, jax.core.Tracer) or not np.size(self.history):
+            return number(self.history), number(self.history)
+        some = max(np.size(self.history) // 10, 1)
+        return number(np.mean(self.history[:some])), number(np.mean(self.history[-some:]))
+
 
 def bend(
     loss_fn: Callable[..., Any],
@@ -65,7 +93,8 @@ def bend(
 
     Args:
         loss_fn: `loss_fn(params, batch) -> scalar`; without data and batch_fn,
-            `loss_fn(params) -> scalar`.
+            `loss_fn(params) -> scalar`. A dictionary goes by its "train loss" or "loss"; what
+            `losses` makes has its data, all of which it sees at every step.
         a: Parameters, or a `Gaussian`. It stays as it is.
         b: The other end.
         key: Random key of places, batches and draws.
@@ -98,6 +127,11 @@ def bend(
         )
     if data is not None and batch_fn is not None:
         raise ValueError("got data and batch_fn, expected one of them: both say what a batch is")
+    if isinstance(loss_fn, PredictiveLoss) and not (data is None and batch_fn is None):
+        raise ValueError(
+            "a loss made by losses or marginal_loss has its data: leave out data and batch_fn, or "
+            "pass a function of parameters and a batch that gives a scalar"
+        )
     find_path(a, b, "geodesic")
     _num_examples(data)
     if optimizer is None:
@@ -164,7 +198,7 @@ def _fit(
         point = curve(a, whole(floats), b, jax.random.uniform(t_key))
         if isinstance(point, Gaussian):
             point = point.draw(draw_key)
-        return loss_fn(point, *batch(batch_key))
+        return scalar_loss(loss_fn(point, *batch(batch_key)))
 
     def step(carry: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
         floats, state = carry

@@ -258,9 +258,9 @@ def _recipe(
     symmetry: Symmetry, scaling: str | None, order: str | None, biases: bool, signs: bool
 ) -> Recipe:
     if scaling is not None:
-        check_choice("scaling", scaling, SCALINGS)
+        check_choice("scaling", scaling, (*SCALINGS, None))
     if order is not None:
-        check_choice("order", order, ordering.ORDERS)
+        check_choice("order", order, (*ordering.ORDERS, None))
     boxes = boxes_of(symmetry)
     counted = {i for i, box in enumerate(boxes) if biases or box.kernel is None}
     lost = minimum_mass.vanishing(boxes, counted)

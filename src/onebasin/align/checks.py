@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin.posterior import Gaussian
-from onebasin.symmetry import Symmetry
-from onebasin.symmetry.group import path_name
+from onebasin.align.certificate import Alignment
+from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.symmetry import Symmetry, SymmetryError
+from onebasin.symmetry.group import num_stacked, path_name
 from onebasin.symmetry.host import as_numpy
 
 GAUSSIAN_ONLY = ("wasserstein", "kl", "kl-forward", "kl-reverse", "kl-mean")
@@ -21,10 +22,25 @@ def check_choice(what: str, given: Any, known: Sequence[str | None]) -> None:
     """Refuses a name that is not among the known ones, with the nearest."""
     if given in known:
         return
-    names = [str(name) for name in known]
+    names = {str(name): name for name in known}
     near = difflib.get_close_matches(str(given), names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {names[near[0]]!r}?" if near else ""
     raise ValueError(f"no {what} {given!r}: there are {', '.join(names)}{hint}")
+
+
+def check_group(symmetry: Any) -> None:
+    """Refuses anything but a group where one is expected."""
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(
+            f"the first argument is a {type(symmetry).__name__}, expected the symmetry that "
+            "onebasin.discover found; the parameters come after it"
+        )
+
+
+def check_unwrapped(what: str, given: Any) -> None:
+    """Refuses the outcome of `align` where what it moved is expected."""
+    if isinstance(given, Alignment):
+        raise TypeError(f"{what} is an Alignment, the outcome of align: pass its .params")
 
 
 def check_finite(what: str, tree: Any) -> None:
@@ -46,17 +62,58 @@ def check_same_model(symmetry: Symmetry, what: str, tree: Any) -> None:
 
 
 def check_posterior(symmetry: Symmetry, what: str, posterior: Any, cost: str) -> None:
-    """Refuses parameters, or a Gaussian, of another model, and a point where none can be."""
+    """Refuses all but parameters, or a Gaussian, of this model, and a point where none can be."""
+    check_unwrapped(what, posterior)
+    if isinstance(posterior, Draws | Mixture):
+        one = "Draws.mean() or one draw" if isinstance(posterior, Draws) else "one component"
+        raise TypeError(
+            f"{what} is {posterior!r}, expected one network or one Gaussian: use align_many to "
+            f"bring many together, or pass {one}"
+        )
     if isinstance(posterior, Gaussian):
         check_same_model(symmetry, f"the mean of {what}", posterior.mean)
         check_same_model(symmetry, f"the std of {what}", posterior.std)
         return
+    check_not_stacked(symmetry, what, posterior)
     check_same_model(symmetry, what, posterior)
     if cost in GAUSSIAN_ONLY:
         raise ValueError(
             f"cost {cost!r} compares distributions, and {what} is a point: pass a "
             "onebasin.Gaussian, or use cost='weights'"
         )
+
+
+def check_not_stacked(symmetry: Symmetry, what: str, tree: Any) -> None:
+    """Refuses a tree of stacked parameters where one network is expected."""
+    count = num_stacked(symmetry, tree)
+    if count is not None:
+        raise SymmetryError(
+            f"{what} has one axis more than the model's parameters, as {count} stacked draws "
+            "have, expected one network: use align_many for draws"
+        )
+
+
+def check_population(symmetry: Symmetry, draws: Any) -> None:
+    """Refuses a list of networks, or of Gaussians, where they belong together in one object."""
+    if not isinstance(draws, list | tuple) or not draws:
+        return
+    if all(isinstance(one, Gaussian) for one in draws):
+        raise TypeError(
+            f"got a {type(draws).__name__} of {len(draws)} Gaussians, expected one population: "
+            "pass Mixture(gaussians)"
+        )
+    check_unwrapped("the first of the draws", draws[0])
+    # The parameters of a model can be a list themselves; those of one are not those of many.
+    expected = [leaf.path for leaf in symmetry.leaves]
+    if all(_paths(one) == expected for one in draws):
+        raise TypeError(
+            f"got a {type(draws).__name__} of {len(draws)} networks, expected one population: "
+            "pass Draws.stack(networks)"
+        )
+
+
+def _paths(tree: Any) -> list[str]:
+    return [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def check_pair(
@@ -70,6 +127,7 @@ def check_pair(
     data_costs: Sequence[str],
 ) -> None:
     """Everything that `align` asks of its arguments."""
+    check_group(symmetry)
     check_choice("cost", cost, costs)
     for what, posterior in (("what is to be aligned", moving), ("the reference", reference)):
         check_posterior(symmetry, what, posterior, cost)
@@ -85,6 +143,21 @@ def check_data(
             "(some hundred training inputs will do)"
         )
     if cost in data_costs:
-        for leaf in jax.tree.leaves(inputs):
-            if np.issubdtype(as_numpy(leaf).dtype, np.inexact) and not np.isfinite(leaf).all():
-                raise ValueError("the inputs hold NaN or infinite values: drop those examples")
+        check_inputs(inputs)
+
+
+def check_inputs(inputs: Any) -> None:
+    """Refuses inputs on which no network can be run."""
+    leaves = jax.tree.leaves(inputs)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        raise ValueError(
+            "the inputs are shapes without values, and the networks are run on them: pass arrays "
+            "(some hundred training inputs will do)"
+        )
+    if not leaves or any(np.shape(leaf)[:1] == (0,) for leaf in leaves):
+        raise ValueError(
+            "the inputs hold no examples: pass at least one (some hundred training inputs will do)"
+        )
+    for leaf in leaves:
+        if np.issubdtype(as_numpy(leaf).dtype, np.inexact) and not np.isfinite(leaf).all():
+            raise ValueError("the inputs hold NaN or infinite values: drop those examples")

@@ -21,7 +21,7 @@ from onebasin.symmetry import Element, Symmetry
 def scaling_element(symmetry: Symmetry, params: Any, scaling: str | None) -> Element:
     """Canonical scales of one network; the identity where nothing scales or nothing is asked."""
     if scaling is not None:
-        check_choice("scaling", scaling, SCALINGS)
+        check_choice("scaling", scaling, (*SCALINGS, None))
     if scaling is None or not symmetry.scaling_dimension():
         return symmetry.identity()
     return canonical_element(symmetry, params, scaling, None, signs=False)[0]  # type: ignore[arg-type]

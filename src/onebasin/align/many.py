@@ -75,6 +75,12 @@ class ManyAlignment:
             f"{count} draws aligned by {self.cost_name} {gone} (draws that moved by round: {moved})"
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"ManyAlignment({self.draws!r}, {self.cost_name}: {self.history[0]:.6g} -> "
+            f"{self.history[-1]:.6g} in {len(self.moved)} rounds)"
+        )
+
 
 def align_many(
     symmetry: Symmetry,

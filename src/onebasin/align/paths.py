@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from onebasin.align.checks import check_unwrapped
 from onebasin.posterior import Draws, Gaussian, Mixture, trees
 
 Path = Callable[[Any, Any, Any], Any]
@@ -58,7 +59,8 @@ def interpolate(a: Any, b: Any, t: Any, path: str | Path = "geodesic") -> Any:
 
 def find_path(a: Any, b: Any, path: str | Path) -> Path:
     """The function behind a path's name, after checking that it joins a and b."""
-    for end in (a, b):
+    for name, end in (("a", a), ("b", b)):
+        check_unwrapped(name, end)
         if isinstance(end, Draws | Mixture):
             raise TypeError(
                 f"there is no path between populations: got {end!r}, expected two networks or two "

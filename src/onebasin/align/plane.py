@@ -7,8 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from onebasin.align.barrier import as_pytree, loss_of
+from onebasin.align.checks import check_unwrapped
+from onebasin.align.telling import by_name, highest, lowest, table
 from onebasin.posterior import Draws, Gaussian, Mixture, trees
 
 
@@ -37,6 +40,20 @@ class Plane:
     def point(self, x: Any, y: Any) -> Any:
         """The parameters at a point of the plane."""
         return _point(self.origin, self.basis, x, y)
+
+    def __str__(self) -> str:
+        """The size of the grid, and a line per loss: its lowest and its highest point."""
+        rows = [("loss", "lowest", "highest")]
+        rows += [(name, lowest(v), highest(v)) for name, v in by_name(self.values).items()]
+        return f"{self._size()} points in the plane through three networks\n{table(rows)}"
+
+    def __repr__(self) -> str:
+        losses = by_name(self.values).items()
+        told = ", ".join(f"{name} {lowest(v)} to {highest(v)}" for name, v in losses)
+        return f"Plane({self._size()} points, {told})"
+
+    def _size(self) -> str:
+        return " x ".join(str(np.size(side)) for side in (self.x, self.y))
 
 
 def plane(
@@ -78,6 +95,7 @@ def plane(
             "each side and no negative margin"
         )
     for name, network in (("a", a), ("b", b), ("c", c)):
+        check_unwrapped(name, network)
         if isinstance(network, Gaussian | Draws | Mixture):
             raise TypeError(
                 f"{name} is a {type(network).__name__}, expected parameters: pass its mean"

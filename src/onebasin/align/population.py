@@ -14,7 +14,14 @@ import numpy as np
 from onebasin._cores import num_cores
 from onebasin.align import channels
 from onebasin.align.assignment import Assignment
-from onebasin.align.checks import check_choice, check_data, check_finite, check_same_model
+from onebasin.align.checks import (
+    check_choice,
+    check_data,
+    check_finite,
+    check_group,
+    check_population,
+    check_same_model,
+)
 from onebasin.align.data_cost import DataCost
 from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import descend
@@ -71,6 +78,8 @@ class Population:
         batch_size: int,
     ) -> Population:
         """Checks the draws and takes their scalings away."""
+        check_group(symmetry)
+        check_population(symmetry, draws)
         check_choice("cost", cost, COSTS)
         check_data(cost, apply_fn, inputs, DATA_COSTS)
         if isinstance(draws, Mixture):

@@ -16,6 +16,7 @@ import numpy as np
 from onebasin.align.layers import Incoming, find_layers
 from onebasin.align.paths import line
 from onebasin.align.stream import Batches
+from onebasin.align.telling import highest, lowest, table
 from onebasin.posterior import trees
 
 
@@ -40,6 +41,21 @@ class Repaired(NamedTuple):
     repaired: Any
     scales: dict[str, jax.Array]
     shifts: dict[str, jax.Array]
+
+    def __str__(self) -> str:
+        """A line per layer: its units, and between what their scales and shifts lie."""
+        rows: list[tuple[str, ...]] = [("layer", "units", "scales", "shifts")]
+        for name, scale in self.scales.items():
+            ranges = (f"{lowest(v)} to {highest(v)}" for v in (scale, self.shifts[name]))
+            rows.append((name, str(np.size(scale)), *ranges))
+        return f"a repaired network of {trees.num_weights(self.raw):,} weights\n{table(rows)}"
+
+    def __repr__(self) -> str:
+        units = sum(np.size(scale) for scale in self.scales.values())
+        return (
+            f"Repaired({trees.num_weights(self.raw):,} weights, {units:,} units in "
+            f"{len(self.scales)} layers)"
+        )
 
 
 StatisticsFn = Callable[[Any, Any], Mapping[str, UnitStatistics]]

@@ -178,7 +178,11 @@ def leaves_of(tree: Any) -> list[np.ndarray]:
 
 def half_way(loss_fn: Any, path: str, reference: Any, moved: Any) -> jax.Array:
     """The training loss half way between the two, as a scalar."""
-    value = loss_fn(interpolate(reference, moved, 0.5, path))
+    return scalar_loss(loss_fn(interpolate(reference, moved, 0.5, path)))
+
+
+def scalar_loss(value: Any) -> Any:
+    """What a training loss gave, as a scalar: of a dictionary its "train loss", or its "loss"."""
     if isinstance(value, dict):
         name = next((n for n in ("train loss", "loss") if n in value), None)
         if name is None:

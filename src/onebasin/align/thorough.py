@@ -17,6 +17,7 @@ import numpy as np
 
 from onebasin.align import channels
 from onebasin.align.certificate import Candidate
+from onebasin.align.checks import check_inputs
 from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Descent, Objective, forward
 from onebasin.align.pairing import Pairing
@@ -43,6 +44,8 @@ def thorough(
         refine: A solver to go on with from the best, such as `straight_through`.
     """
     task.check_loss("search 'thorough'")
+    if task.apply_fn is not None and task.inputs is not None:
+        check_inputs(task.inputs)
     skipped: list[str] = []
     objectives = {task.cost: task.objective} | _other_costs(task, skipped)
     found: list[tuple[str, State, int]] = []

@@ -235,8 +235,9 @@ class Problem:
                 f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
             )
         inputs, targets = jax.tree.map(jnp.asarray, train[0]), jnp.asarray(train[1])
-        counts = {x.shape[:1] for x in jax.tree.leaves(inputs)} | {targets.shape[:1]}
-        if len(counts) > 1 or counts == {()} or counts == {(0,)}:
+        # In the order in which the message names them.
+        counts = dict.fromkeys(x.shape[:1] for x in (*jax.tree.leaves(inputs), targets))
+        if len(counts) > 1 or () in counts or (0,) in counts:
             raise ValueError(
                 f"inputs and targets have {' and '.join(str(c[0]) if c else 'no' for c in counts)} "
                 "examples, expected the same number, and at least one, along their first axis"

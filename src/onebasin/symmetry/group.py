@@ -242,9 +242,12 @@ class Symmetry:
         arrays = [array for _, array in found]
         for leaf, array in zip(self.leaves, arrays, strict=True):
             if tuple(np.shape(array)) != leaf.shape:
+                hint = "these parameters are not of the model that the symmetry was found for"
+                if np.ndim(array) and np.shape(array)[1:] == leaf.shape:
+                    hint = "for stacked draws use jax.vmap(symmetry.act)"
                 raise SymmetryError(
                     f"parameter {leaf.path!r} has shape {tuple(np.shape(array))}, expected "
-                    f"{leaf.shape}; for stacked draws use jax.vmap(symmetry.act)"
+                    f"{leaf.shape}; {hint}"
                 )
         return arrays, structure
 
@@ -298,6 +301,16 @@ class Symmetry:
 def _some(names: list[str]) -> str:
     """A few names, for a message."""
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def num_stacked(symmetry: Symmetry, params: Any) -> int | None:
+    """The number of draws, if these are stacked parameters of the model; else None."""
+    found = jax.tree_util.tree_leaves_with_path(params)
+    shapes = [(path_name(path), tuple(np.shape(array))) for path, array in found]
+    count = shapes[0][1][:1] if shapes else ()
+    if not count or shapes != [(leaf.path, (*count, *leaf.shape)) for leaf in symmetry.leaves]:
+        return None
+    return count[0]
 
 
 def path_name(path: tuple[Any, ...]) -> str:
