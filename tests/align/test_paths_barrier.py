@@ -194,3 +194,9 @@ def test_labels_that_no_output_has_are_named():
         barrier(loss, jnp.ones((2, 4)), jnp.zeros((2, 4)))
     with pytest.raises(ValueError, match="train has a label -1"):
         losses(lambda w, x: x @ w, (inputs, labels - 1))
+
+    @jax.jit
+    def traced(labels):
+        return losses(lambda w, x: x @ w, (inputs, labels))(jnp.ones((2, 6)))["train loss"]
+
+    assert traced(labels) == pytest.approx(np.log(6))

@@ -120,6 +120,7 @@ def test_distilling_finds_a_gaussian_that_predicts_alike(tmp_path: Path) -> None
     assert found.rows[-1].nats <= found.rows[0].nats
     text = str(found)
     assert all(word in text for word in ("distilled", "moments", "agreement"))
+    assert repr(found) == f"Compact({found.posterior!r}, distilled)"
 
 
 NET, SYMMETRY, TRUTH = known("relu")

@@ -13,6 +13,7 @@ import numpy as np
 from onebasin.align.checks import check_finite
 from onebasin.align.paths import Path, find_path
 from onebasin.align.predictive import NUM_SAMPLES, PredictiveLoss
+from onebasin.align.telling import by_name, number
 from onebasin.posterior import Gaussian, Mixture
 
 
@@ -59,8 +60,6 @@ class Barrier:
         )
 
     def __repr__(self) -> str:
-        from onebasin.align.telling import by_name, number
-
         heights = ", ".join(f"{name} {number(h)}" for name, h in by_name(self.height).items())
         ending = "" if self.calibrated is None else ", calibrated too"
         return f"Barrier({np.size(self.t)} points, height: {heights}{ending})"

@@ -206,7 +206,8 @@ def best_temperature(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
 def _loss(apply_fn: Any, splits: dict[str, Split], num_samples: int) -> PredictiveLoss:
     if num_samples < 1:
         raise ValueError(f"got num_samples={num_samples}, expected at least one draw")
-    classes = 1 + max(int(split.labels.max()) for split in splits.values())
+    known = [s.labels for s in splits.values() if not isinstance(s.labels, jax.core.Tracer)]
+    classes = 1 + max((int(labels.max()) for labels in known), default=-1)
     return PredictiveLoss(splits, apply_fn, num_samples, classes)
 
 
@@ -221,6 +222,6 @@ def _split(name: str, data: tuple[Any, Any], batch_size: int) -> Split:
             f"{name} has labels of shape {labels.shape} and type {labels.dtype}, expected integer "
             f"classes ({inputs.num_examples},); for other targets pass a loss_fn of your own"
         )
-    if int(labels.min()) < 0:
+    if not isinstance(labels, jax.core.Tracer) and int(labels.min()) < 0:
         raise ValueError(f"{name} has a label {int(labels.min())}, expected classes from 0 on")
     return Split(inputs, labels)

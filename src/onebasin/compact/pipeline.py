@@ -62,6 +62,9 @@ class Compact:
     choice: selecting.Choice | None = None
     distilled: Distilled | None = None
 
+    def __repr__(self) -> str:
+        return f"Compact({self.posterior!r}, {self.flavour})"
+
     def __str__(self) -> str:
         lines = [f"{self.posterior!r}, {self.flavour}"]
         if self.rows:
