@@ -20,8 +20,9 @@ import numpy as np
 from onebasin._cores import num_cores
 from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
+from onebasin.align.cutting import Key, cut, movable_sides
 from onebasin.align.population import Progress
-from onebasin.align.signs import ENUMERATED, Gains, Signature, best_signs
+from onebasin.align.signs import ENUMERATED, Gains, best_signs, signs_at
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.elements import Block
@@ -29,7 +30,6 @@ from onebasin.symmetry.elements import Block
 GAINS_AT_ONCE = 2**24
 TOLERANCE = 1e-7
 
-Key = tuple[str, Signature]
 """A factor, and which of its signs flip a row."""
 
 
@@ -49,10 +49,10 @@ def are_chains(symmetry: Symmetry) -> bool:
 
 def _own(symmetry: Symmetry, block: Block) -> str | None:
     """The last of the chain that moves in a block, "" if nothing does, None if it is no chain."""
-    movable = [side for side in block.sides if side in symmetry.permutable]
+    movable = movable_sides(symmetry, block)
     if not movable:
         return ""
-    last = max(movable, key=lambda side: len(symmetry.parents[side]))
+    last = movable[-1]
     flips = {w.factor for w in block.signs} <= {last}
     return last if flips and sorted(movable) == sorted([*symmetry.parents[last], last]) else None
 
@@ -170,12 +170,12 @@ class Chains:
         outer = self._solve(totals)
         found.permutations[name] = outer
         if name in found.signs:
-            found.signs[name] = _along(signs, outer)
+            found.signs[name] = signs_at(signs, outer)
         at = np.arange(len(outer))[:, None], np.arange(outer.shape[1]), outer
         for child, (columns, flips) in inner.items():
             found.permutations[child] = columns[at]
             if child in found.signs:
-                found.signs[child] = _along(flips[at], columns[at])
+                found.signs[child] = signs_at(flips[at], columns[at])
 
     def _worth(self, gains: dict[str, Gains], states: State) -> np.ndarray:
         """What some draws gain in given states."""
@@ -207,11 +207,6 @@ class Chains:
         return found
 
 
-def _along(signs: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The signs [..., i, j, generator] at the column of every row."""
-    return np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
-
-
 def _some(states: State, part: slice) -> State:
     return State(
         {k: v[part] for k, v in states.permutations.items()},
@@ -222,23 +217,6 @@ def _some(states: State, part: slice) -> State:
 def _cut(
     symmetry: Symmetry, leaves: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
-    """What cannot move, [draw, weight], and rows of what can, [draw, parents.., unit, weight]."""
-    count = len(leaves[0])
-    fixed = [np.zeros((count, 0), np.float32)]
-    rows: dict[Key, list[np.ndarray]] = {}
-    for leaf, array in zip(symmetry.leaves, leaves, strict=True):
-        if not leaf.blocks:
-            fixed.append(array.reshape(count, -1))
-        for block in leaf.blocks:
-            box = array[(slice(None), *block.at())].reshape(count, *block.shape)
-            name = _own(symmetry, block)
-            if not name:
-                fixed.append(box.reshape(count, -1))
-                continue
-            chain = [*symmetry.parents[name], name]
-            axes = [block.sides.index(side) + 1 for side in chain]
-            units = np.moveaxis(box, axes, range(1, len(axes) + 1))
-            key = name, frozenset(w.generator for w in block.signs)
-            rows.setdefault(key, []).append(units.reshape(*units.shape[: len(axes) + 1], -1))
-    joined = {key: np.concatenate(parts, axis=-1) for key, parts in rows.items()}
-    return np.concatenate(fixed, axis=1), joined
+    """What cannot move, and whole rows of what can."""
+    fixed, rows = cut(symmetry, leaves)
+    return fixed, {key: np.concatenate(parts, axis=-1) for key, parts in rows.items()}

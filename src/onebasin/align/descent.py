@@ -19,7 +19,7 @@ import numpy as np
 from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
 from onebasin.align.pairing import Pairing
-from onebasin.align.signs import ENUMERATED, Gains, all_signs, best_signs, total_of
+from onebasin.align.signs import ENUMERATED, Gains, all_signs, best_signs, signs_at, total_of
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
@@ -188,7 +188,7 @@ def match(symmetry: Symmetry, name: str, gains: Gains, state: State, solve: Assi
     columns = solve(totals)
     state.permutations[name] = columns
     if symmetry.factor(name).signs:
-        state.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+        state.signs[name] = signs_at(signs, columns)
 
 
 def _visit(
@@ -218,7 +218,7 @@ def _visit(
     trial = state.copy()
     trial.permutations[name] = columns
     if factor.signs:
-        trial.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+        trial.signs[name] = signs_at(signs, columns)
     if _same(name, trial, state):
         # Its worth by the assignment and by the sum of its gains differ by rounding.
         return False
@@ -291,9 +291,7 @@ def _visit_parent(
         trial.permutations[child] = chosen
         if symmetry.factor(child).signs:
             picked = signs[best, rows, outer]
-            trial.signs[child] = np.take_along_axis(picked, chosen[..., None, None], axis=-2)[
-                ..., 0, :
-            ]
+            trial.signs[child] = signs_at(picked, chosen)
     before, after = objective.objective(state), objective.objective(trial)
     if not after - before > tolerance * max(abs(before), abs(after)):
         return False

@@ -21,7 +21,7 @@ import numpy as np
 from onebasin.align.assignment import Assignment
 from onebasin.align.relaxed import Relaxed, Soft
 from onebasin.align.search import MOST_FLIPS, Found
-from onebasin.align.signs import Gains, best_signs
+from onebasin.align.signs import Gains, best_signs, signs_at
 from onebasin.align.state import State
 from onebasin.align.task import Task
 
@@ -117,9 +117,7 @@ def _vertex(relaxed: Relaxed, gains: dict[str, Gains], held: State, solve: Assig
         columns = solve(totals)
         state.permutations[name] = columns
         if count:
-            state.signs[name] = np.take_along_axis(signs, columns[..., None, None], axis=-2)[
-                ..., 0, :
-            ]
+            state.signs[name] = signs_at(signs, columns)
     return state
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from onebasin._cores import num_cores, one_blas_thread
 from onebasin.align.assignment import Assignment, value
+from onebasin.align.cutting import Key, cut
 from onebasin.align.population import Progress
-from onebasin.align.signs import Gains, Signature, best_signs
+from onebasin.align.signs import Gains, best_signs
 from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
@@ -29,7 +30,6 @@ KEPT_BYTES = 2**30
 # Draws that are matched with one centre, side by side.
 TOGETHER = 4
 
-Key = tuple[str, Signature]
 """A factor, and which of its signs flip a row."""
 
 
@@ -66,7 +66,7 @@ class Rows:
         self.symmetry = symmetry
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=1)
-        self._fixed, parts = _cut(symmetry, leaves)
+        self._fixed, parts = cut(symmetry, leaves)
         self._rows = {key: np.empty(*_joined(each)) for key, each in parts.items()}
         self._norms = np.empty(self.count)
         with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
@@ -88,7 +88,7 @@ class Rows:
 
     def aim(self, leaves: Sequence[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
         """Takes a network for the centre; weights alone are compared, without any spread."""
-        fixed, parts = _cut(self.symmetry, [leaf[None] for leaf in leaves])
+        fixed, parts = cut(self.symmetry, [leaf[None] for leaf in leaves])
         self._fixed_centre = fixed[0] if self._first is None else self._fixed.mean(axis=0)
         self._centre = {key: np.concatenate(each, axis=-1)[0] for key, each in parts.items()}
         self._stale = {f.name: np.ones((self.count, f.size), bool) for f in self.symmetry.factors}
@@ -215,29 +215,6 @@ def _moves(name: str, held: State, found: State, some: Sequence[int]) -> np.ndar
 def _joined(parts: list[np.ndarray]) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and kind of what parts of rows make side by side."""
     return (*parts[0].shape[:-1], sum(x.shape[-1] for x in parts)), np.result_type(*parts)
-
-
-def _cut(
-    symmetry: Symmetry, leaves: Sequence[np.ndarray]
-) -> tuple[np.ndarray, dict[Key, list[np.ndarray]]]:
-    """What cannot move, [draw, weight], and parts of rows of what can, [draw, unit, weight]."""
-    count = len(leaves[0])
-    fixed = [np.zeros((count, 0), np.float32)]
-    rows: dict[Key, list[np.ndarray]] = {}
-    for leaf, array in zip(symmetry.leaves, leaves, strict=True):
-        if not leaf.blocks:
-            fixed.append(array.reshape(count, -1))
-        for block in leaf.blocks:
-            box = array[(slice(None), *block.at())].reshape(count, *block.shape)
-            movable = [i for i, side in enumerate(block.sides) if side in symmetry.permutable]
-            if not movable:
-                fixed.append(box.reshape(count, -1))
-                continue
-            (axis,) = movable
-            key = block.sides[axis], frozenset(w.generator for w in block.signs)
-            units = np.moveaxis(box, axis + 1, 1).reshape(count, block.shape[axis], -1)
-            rows.setdefault(key, []).append(units)
-    return np.concatenate(fixed, axis=1), rows
 
 
 def _taken(rows: np.ndarray, key: Key, states: State, draw: int, units: np.ndarray) -> np.ndarray:

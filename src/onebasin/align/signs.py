@@ -13,6 +13,11 @@ Gains = dict[Signature, np.ndarray]
 ENUMERATED = 4
 
 
+def signs_at(signs: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The signs [..., i, j, generator] at the column of every row."""
+    return np.take_along_axis(signs, columns[..., None, None], axis=-2)[..., 0, :]
+
+
 def best_signs(gains: Gains, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The largest total over `count` signs, entry by entry: (totals, signs [..., count])."""
     shape = next(iter(gains.values())).shape

@@ -11,6 +11,7 @@ import numpy as np
 from onebasin import infer
 from onebasin.align import canonical_element
 from onebasin.align.canonical import CanonicalReport
+from onebasin.evaluate import metrics, predict
 from onebasin.infer import Normal, Problem
 from onebasin.studies.exploration.base import LargeConfig, study, world
 from onebasin.studies.networks import load_setting
@@ -110,7 +111,7 @@ def _large(step: Step, config: LargeConfig) -> dict[str, dict[str, dict[str, Cel
         seconds.append(time.perf_counter() - start)
     report, layers = _minimised(symmetry, params, stacked=False)
     inputs, labels = setting.test
-    right = _accuracy(setting.net.apply, params, inputs, labels)
+    right = float(metrics.accuracy(labels, predict(setting.net.apply, trained, inputs)))
     step.save_notes("large", excess=float(report.excess_mass), accuracy=right)
     step.say(
         f"{label}: {100 * right:.1f} % of test inputs are classified rightly, and its mass is "
@@ -134,16 +135,6 @@ def _large(step: Step, config: LargeConfig) -> dict[str, dict[str, dict[str, Cel
         )
     )
     return {label: layers}
-
-
-def _accuracy(apply_fn: Any, params: Any, inputs: Any, labels: Any, batch: int = 500) -> float:
-    """The share of inputs whose most probable class is the right one."""
-    logits = jax.jit(apply_fn)
-    chosen = [
-        np.asarray(logits(params, inputs[first : first + batch])).argmax(axis=-1)
-        for first in range(0, len(inputs), batch)
-    ]
-    return float(np.mean(np.concatenate(chosen) == np.asarray(labels)))
 
 
 def _histogram(excess: np.ndarray, label: str) -> Figure:
