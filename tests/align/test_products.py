@@ -9,8 +9,9 @@ import pytest
 
 import onebasin as ob
 from onebasin.align.assignment import Assignment
-from onebasin.align.channels import weights
+from onebasin.align.channels import GAUSSIAN_COSTS, weights
 from onebasin.align.descent import Rival, descend, forward
+from onebasin.align.matching import objective_for
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.state import State
@@ -98,6 +99,23 @@ def test_nothing_exceeds_the_limit_and_a_copy_reaches_it():
     copy = symmetry.act(symmetry.random(jax.random.key(0), kinds=("permutation", "sign")), moving)
     own = pairing_of(symmetry, moving, jax.tree.map(np.asarray, copy))
     assert search(own, Assignment()).best.objective == pytest.approx(own.limit(), rel=1e-6)
+
+
+@pytest.mark.parametrize("cost", sorted(GAUSSIAN_COSTS))
+def test_a_copy_of_a_gaussian_has_nothing_to_gain(cost):
+    """A bound that a copy stays below would have it shuffled for nothing."""
+    symmetry, reference, moving = mlp(9, 8, activation="tanh")
+
+    def pairing(mean, other, element):
+        pair = [ob.Gaussian(m, jax.tree.map(lambda x: 0.1 + abs(x), m)) for m in (mean, other)]
+        pair[1] = ob.push_forward(symmetry, element, pair[1])
+        found = objective_for(symmetry, pair[1], pair[0], cost, None, None, 0)
+        return found[0]
+
+    element = symmetry.random(jax.random.key(0), kinds=("permutation", "sign"))
+    own, apart = pairing(moving, moving, element), pairing(reference, moving, element)
+    assert search(apart, Assignment()).best.objective < 0.99 * apart.limit()
+    assert search(own, Assignment(), kicks=0).best.objective == pytest.approx(own.limit(), rel=1e-6)
 
 
 @pytest.mark.parametrize(("activation", "hidden"), [("tanh", (12, 12, 12)), ("relu", (8,) * 5)])

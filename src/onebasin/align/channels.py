@@ -34,6 +34,11 @@ class Channels:
     def cost(self, objective: float) -> float:
         return self.constant - self.weight * objective
 
+    @property
+    def most(self) -> float:
+        """The objective at which there is no cost, which is as low as a cost goes."""
+        return self.constant / self.weight
+
 
 def _dot(a: Leaves, b: Leaves) -> float:
     return sum(inner_product(x, y) for x, y in zip(a, b, strict=True))

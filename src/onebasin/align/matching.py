@@ -184,7 +184,7 @@ def objective_for(
         found = channels.GAUSSIAN_COSTS[cost](mean0, std0, mean1, std1)
         bound = None
     squared = cost in ("weights", "wasserstein")
-    return Pairing(symmetry, found.channels, squared), found.cost, bound
+    return Pairing(symmetry, found.channels, squared, found.most), found.cost, bound
 
 
 def count_transpositions(state: State) -> dict[str, int]:

@@ -12,6 +12,8 @@ side of. The products are kept, and brought up to date only for the units that h
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from onebasin.align.products import TermProducts
@@ -25,11 +27,25 @@ Place = tuple[int, int]
 
 
 class Pairing:
-    """The objective, its gain matrices, and what is kept of them."""
+    """The objective, its gain matrices, and what is kept of them.
 
-    def __init__(self, symmetry: Symmetry, channels: list[Channel], squared: bool = True):
+    Args:
+        symmetry: The group.
+        channels: What is paired.
+        squared: Whether the cost behind it is a squared distance.
+        most: What the objective cannot exceed, as far as the cost tells.
+    """
+
+    def __init__(
+        self,
+        symmetry: Symmetry,
+        channels: list[Channel],
+        squared: bool = True,
+        most: float = math.inf,
+    ):
         self.symmetry = symmetry
         self._squared = squared
+        self._most = most
         self.fixed = 0.0
         self.products = TermProducts(symmetry)
         self.places: dict[str, list[Place]] = {f.name: [] for f in symmetry.factors}
@@ -117,9 +133,9 @@ class Pairing:
         return self.fixed + float(sum(self.products.value(term, state) for term in self.terms))
 
     def limit(self) -> float:
-        """What no state exceeds: units of every block as near to one another as their sizes let."""
+        """What no state exceeds: blocks as near to one another as their sizes let, or no cost."""
         norms = [inner_product(x, x) for term in self.terms for x in (term.reference, term.moving)]
-        return self.fixed + float(np.sqrt(norms[::2]) @ np.sqrt(norms[1::2]))
+        return min(self._most, self.fixed + float(np.sqrt(norms[::2]) @ np.sqrt(norms[1::2])))
 
     def fallbacks(self, state: State) -> dict[str, str]:
         """Factors that are compared in another way than the cost says: none."""
