@@ -23,7 +23,31 @@ def attention() -> nets.Net:
     )
 
 
+def transposed() -> nets.Net:
+    """Positions before and behind the units, with matrices on either side of the product."""
+
+    def apply(params, x):
+        hidden = jnp.tanh(jnp.einsum("hi,bit->bht", params["first"], x))
+        return jnp.einsum("bht,tho->bo", hidden, params["last"])
+
+    shapes = {"first": (5, 4), "last": (3, 5, 2)}
+    return nets.Net(lambda key, x: {k: jnp.zeros(n) for k, n in shapes.items()}, apply)
+
+
+def sequence() -> nets.Net:
+    """A matrix with two axes of outputs, shared by all positions, and one behind them."""
+
+    def apply(params, x):
+        heads = jnp.tanh(jnp.einsum("bti,ihk->bthk", x, params["heads"]))
+        return jnp.einsum("bthk,hko->bo", heads, params["out"])
+
+    shapes = {"heads": (4, 2, 3), "out": (2, 3, 2)}
+    return nets.Net(lambda key, x: {k: jnp.zeros(n) for k, n in shapes.items()}, apply)
+
+
 NETWORKS = {
+    "transposed": (transposed, (4, 3)),
+    "sequence": (sequence, (3, 4)),
     "mlp": (lambda: nets.mlp(hidden=(5, 4), outputs=3, activation="tanh"), (6,)),
     "no bias": (lambda: nets.mlp(hidden=(5,), outputs=3, bias=False), (6,)),
     "cnn": (lambda: nets.cnn(channels=(2, 3), dense=4, outputs=3), (8, 8, 1)),
@@ -109,7 +133,7 @@ def drawn_by_weights(net, mean, std, inputs, key):
     return net.apply(jax.tree.unflatten(structure, drawn), inputs)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transposed", "sequence"])
 def test_local_draws_have_the_distribution_of_drawn_weights(name):
     net, mean, inputs = model_of(name)
     inputs = inputs[:3]
@@ -122,13 +146,13 @@ def test_local_draws_have_the_distribution_of_drawn_weights(name):
     error = np.sqrt((local.var(0) + direct.var(0)) / count)
     np.testing.assert_array_less(np.abs(local.mean(0) - direct.mean(0)), 4 * error)
     np.testing.assert_allclose(local.var(0), direct.var(0), rtol=0.12)
-    if name == "mlp":
-        across = np.corrcoef(local[:, 0, 0], local[:, 1, 0])[0, 1]
-        assert abs(across) < 0.05  # examples have noise of their own
+    across = [np.corrcoef(drawn[:, 0, 0], drawn[:, 1, 0])[0, 1] for drawn in (local, direct)]
+    assert abs(across[0]) < 0.05 < 0.2 < abs(across[1])  # examples have noise of their own
 
 
-def test_local_draws_have_the_same_expected_gradient():
-    net, mean, inputs = model_of("no bias")
+@pytest.mark.parametrize("name", ["no bias", "cnn"])
+def test_local_draws_have_the_same_expected_gradient(name):
+    net, mean, inputs = model_of(name)
     labels = jnp.array([0, 1, 2, 0, 1, 2, 0])
     std = jax.tree.map(lambda x: jnp.full_like(x, 0.3), mean)
     model = LinearSites(net.apply, mean, inputs[:1])

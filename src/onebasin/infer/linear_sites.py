@@ -2,7 +2,8 @@
 
 At such a site rows a are multiplied by a matrix W, and two methods rest on that. For weights
 N(m, s^2) the result is N(a m, a^2 s^2) and may be drawn in place of W (the local reparameterisation
-of kingma2015variational); and the curvature of W is made of a and of the derivative with respect to
+of kingma2015variational), or one draw of W serves every example with other signs (wen2018flipout);
+and the curvature of W is made of a and of the derivative with respect to
 the result (martens2015optimizing).
 
 Models are read off their program, for one example: they must treat the examples of a batch apart.
@@ -11,7 +12,7 @@ Models are read off their program, for one example: they must treat the examples
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -119,10 +120,11 @@ class LinearSites:
         """The outputs for weights N(mean, std^2), with noise of its own for every example.
 
         At a dense layer the result is drawn in place of the weights; a bias is drawn for each
-        example. Convolutions, layers that share their weights between positions, and whatever
-        enters in another way are drawn once for the batch, since there the results of one example
-        hang together. Without those, the outputs of each example have exactly the distribution that
-        drawn weights would give.
+        example. Convolutions and layers that share their weights between positions, where the
+        results of one example hang together, have one draw of the weights for the batch, whose
+        deviations from the mean get random signs by input and by output, anew for every example
+        (wen2018flipout). Whatever enters in another way is drawn once for the batch. The outputs of
+        each example have exactly the distribution that drawn weights would give.
 
         Args:
             mean: Means of the parameters.
@@ -133,40 +135,52 @@ class LinearSites:
         means, stds = jax.tree.leaves(mean), jax.tree.leaves(std)
         count = jax.tree.leaves(inputs)[0].shape[0]
         local = [n for n, site in enumerate(self.sites) if site.positions == 1]
-        dense = {self.sites[n].kernel for n in local}
-        once = [i for i in range(self._count) if i not in dense and i not in self.additions]
-        results = [self.sites[n].equation.outputs[0].shape for n in local]
-        shapes = [
-            *(means[i].shape for i in once),
-            *((count, *means[i].shape) for i in self.additions),
-            *((count, *shape) for shape in results),
-        ]
-        noise = _normals(key, shapes)
+        flipped = [n for n, site in enumerate(self.sites) if site.positions > 1]
+        kernels = {site.kernel for site in self.sites}
+        once = [i for i in range(self._count) if i not in kernels and i not in self.additions]
+        noise = _parts(
+            functools.partial(jax.random.normal, key),
+            [means[i].shape for i in once],
+            [means[self.sites[n].kernel].shape for n in flipped],
+            [(count, *means[i].shape) for i in self.additions],
+            [(count, *self.sites[n].equation.outputs[0].shape) for n in local],
+        )
+        signs = _parts(
+            functools.partial(jax.random.rademacher, jax.random.fold_in(key, 1), dtype=jnp.int8),
+            *([(count, *shape) for shape in self.sites[n].factor_shapes()] for n in flipped),
+        )
         shared = list(means)
-        for i, e in zip(once, noise, strict=False):
+        for i, e in zip(once, noise[0], strict=True):
             shared[i] = means[i] + stds[i] * e.astype(means[i].dtype)
-        apart = noise[len(once) : len(once) + len(self.additions)]
+        deviations = {}
+        for n, e in zip(flipped, noise[1], strict=True):
+            std_of = stds[self.sites[n].kernel]
+            deviations[n] = self.sites[n].moved(std_of * e.astype(std_of.dtype))
         variances = {n: self.sites[n].moved(stds[self.sites[n].kernel] ** 2) for n in local}
 
-        def one(example: Any, apart: list[jax.Array], local_noise: list[jax.Array]) -> jax.Array:
+        def one(example: Any, apart: Any, at_sites: Any, signs: Any) -> jax.Array:
             own = list(shared)
             for i, e in zip(self.additions, apart, strict=True):
                 own[i] = means[i] + stds[i] * e.astype(means[i].dtype)
-            by_site = dict(zip(local, local_noise, strict=True))
+            noise_at = dict(zip(local, at_sites, strict=True))
+            signs_at = dict(zip(flipped, signs, strict=True))
 
             def drawn(number: int, operands: list[Any], result: Any) -> Any:
-                if number not in by_site:
-                    return result
-                site = self.sites[number]
-                squares = [variances[number], variances[number]]
-                squares[site.side] = operands[site.side] ** 2
-                equation = site.equation
-                spread = _root(equation.primitive.bind(*squares, **equation.params))
-                return result + spread * by_site[number].astype(spread.dtype)
+                site, equation = self.sites[number], self.sites[number].equation
+                entering = operands[site.side]
+                if number in noise_at:
+                    both = [variances[number], variances[number]]
+                    both[site.side] = entering**2
+                    spread = _root(equation.primitive.bind(*both, **equation.params))
+                    return result + spread * noise_at[number].astype(spread.dtype)
+                inner, outer = (sign.astype(entering.dtype) for sign in signs_at[number])
+                both = [deviations[number], deviations[number]]
+                both[site.side] = entering * inner
+                return result + equation.primitive.bind(*both, **equation.params) * outer
 
             return self._run(own, jax.tree.map(lambda x: x[None], example), drawn)[0]
 
-        return jax.vmap(one)(inputs, apart, noise[len(once) + len(self.additions) :])
+        return jax.vmap(one)(inputs, noise[2], noise[3], signs)
 
     def _run(self, leaves: list[Any], example: Any, hook: Callable[..., Any]) -> jax.Array:
         hooks = {
@@ -183,12 +197,13 @@ def sites_of(problem: Problem) -> LinearSites:
     return LinearSites(problem.net.apply, problem.shapes(), example)
 
 
-def _normals(key: jax.Array, shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
-    """Standard normal arrays, all from one call: each call would be compiled for itself."""
+def _parts(draw: Callable[..., jax.Array], *groups: list[tuple[int, ...]]) -> list[Any]:
+    """Random arrays by group, all from one call: each call would be compiled for itself."""
+    shapes = [shape for group in groups for shape in group]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    noise = jax.random.normal(key, (int(ends[-1]),))
-    parts = jnp.split(noise, ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    parts = jnp.split(draw(shape=(int(ends[-1]) if shapes else 0,)), ends[:-1])
+    following = (part.reshape(shape) for part, shape in zip(parts, shapes, strict=False))
+    return [[next(following) for _ in group] for group in groups]
 
 
 def _root(x: jax.Array) -> jax.Array:

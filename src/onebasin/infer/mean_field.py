@@ -6,8 +6,9 @@ A Gaussian q = N(m, diag(s^2)) that minimises, for the target exp(-U / T),
 
 the Kullback-Leibler divergence from the posterior up to a constant. The entropy H and, for normal
 and Laplace priors, the expected log prior are in closed form; the expected log likelihood is
-estimated by draws of the weights (blundell2015weight), or of the pre-activations of dense layers,
-whose noise is then independent between examples (kingma2015variational).
+estimated by draws of the weights (blundell2015weight), or with noise of its own for every example,
+which averages out over a batch: of the pre-activations of dense layers (kingma2015variational), and
+by random signs where positions share their weights, as in convolutions (wen2018flipout).
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def mean_field(
         optimizer: Any optax optimiser; by default Adam with a cosine schedule.
         learning_rate: Of the default optimiser.
         num_samples: Draws per step for the expected log likelihood.
-        reparameterisation: "local" draws pre-activations of dense layers, and weights elsewhere;
-            "weights" draws all weights, the same for all examples of a batch.
+        reparameterisation: "local" has noise of its own for every example, in dense layers and in
+            convolutions; "weights" draws all weights, the same for all examples of a batch.
         init: Where means start: as for `ensemble`, or a `Gaussian`, which sets the spread too.
         init_std: Standard deviation that fits start from.
         memory: Budget in bytes of one step.

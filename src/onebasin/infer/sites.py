@@ -63,6 +63,13 @@ class Site:
         """The operation's result, or a derivative with respect to it, as (positions, outputs)."""
         return _CONTRACTIONS[self.equation.name].outputs(self.equation, self.side, result)
 
+    def factor_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of factors, the same at all positions, for what enters and for the result.
+
+        Multiplying both is multiplying rows and columns of the matrix.
+        """
+        return _CONTRACTIONS[self.equation.name].factor_shapes(self.equation, self.side)
+
 
 def find_sites(program: Program, count: int) -> tuple[tuple[Site, ...], tuple[int, ...]]:
     """The sites of a program whose first `count` inputs are parameters.
@@ -140,6 +147,17 @@ class _Dense:
         size = int(np.prod(kernel)) // int(np.prod([kernel[axis] for axis in inner]))
         return result.reshape(-1, size) if side == 0 else result.reshape(size, -1).T
 
+    @classmethod
+    def factor_shapes(
+        cls, equation: Equation, side: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        inner, kernel_inner = cls.axes(equation, side)
+        operand, kernel = equation.inputs[side].shape, equation.inputs[1 - side].shape
+        own = [n for axis, n in enumerate(kernel) if axis not in kernel_inner]
+        rest = [1] * (len(operand) - len(inner))
+        entering = tuple(n if axis in inner else 1 for axis, n in enumerate(operand))
+        return entering, tuple([*rest, *own] if side == 0 else [*own, *rest])
+
 
 class _Convolution:
     """`conv_general_dilated` without groups; a row is the patch that a window sees."""
@@ -170,6 +188,19 @@ class _Convolution:
         batch, channel, *spatial = equation.params["dimension_numbers"].out_spec
         rows = result.transpose(batch, *spatial, channel)
         return rows.reshape(-1, rows.shape[-1])
+
+    @staticmethod
+    def factor_shapes(equation: Equation, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        numbers = equation.params["dimension_numbers"]
+        ends = (
+            (equation.inputs[side].shape, numbers.lhs_spec[1]),
+            (equation.outputs[0].shape, numbers.out_spec[1]),
+        )
+        entering, result = (
+            tuple(n if axis == channel else 1 for axis, n in enumerate(shape))
+            for shape, channel in ends
+        )
+        return entering, result
 
 
 _CONTRACTIONS: dict[str, Any] = {"dot_general": _Dense, "conv_general_dilated": _Convolution}

@@ -38,6 +38,9 @@ class Vi(Part):
     batch_size: int = Field(200, ge=1, description="Examples per step.")
     learning_rate: float = Field(1e-2, gt=0, description="Of Adam.")
     init_std: float = Field(0.01, gt=0, description="Standard deviations at the start.")
+    reparameterisation: Literal["local", "weights"] = Field(
+        "local", description="Noise of its own for every example, or one draw of weights a step."
+    )
 
 
 class Chains(Part):
