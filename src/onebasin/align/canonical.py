@@ -253,6 +253,12 @@ class Recipe:
         return element
 
 
+def mass_rows(symmetry: Symmetry) -> tuple[tuple[Box, ...], list[Any]]:
+    """The boxes of a group, and what the mass of each factor that scales is made of."""
+    recipe = _recipe(symmetry, "min-mass", None, True, False)
+    return recipe.boxes, recipe.rows
+
+
 @functools.lru_cache(maxsize=64)
 def _recipe(
     symmetry: Symmetry, scaling: str | None, order: str | None, biases: bool, signs: bool

@@ -26,8 +26,9 @@ class Alignment:
     Attributes:
         params: What was aligned, moved onto the reference (params, Gaussian, as it came in).
         element: The group element that moved it.
-        cost: The cost after, in the units of the cost that was asked for.
-        cost_before: The same before anything was moved (after scalings were removed, if they were).
+        cost: The cost after, in the units of the cost that was asked for: between `params` and the
+            reference, unless scalings were removed from both, when it is counted there.
+        cost_before: The same before anything was moved.
         bound: A value that no element can get below; None where no cheap one is known.
         exact: Whether no other matching has a lower cost, because every factor stands alone; what
             scalings are left (of units without weights on one side) is no part of it.

@@ -20,7 +20,9 @@ FAR_BEHIND = 0.05
 KICKS = 48
 KICKED = (0.1, 0.25, 0.5, 1.0)
 ALL = 0.25
-SMALL = 256
+SMALL = 128
+# Shuffles that lead nowhere, times units: among more units they gain less and take longer.
+PATIENCE = 3072
 # Weights that all shuffles together go over; the last bits of an objective that cannot be better.
 SHUFFLED = 2**23
 ROUNDING = 1e-6
@@ -63,7 +65,7 @@ def search(
         seed: Seed of the order of visits and of random starts.
         max_sweeps: Most rounds per start.
         kicks: How many shuffles of a part of the best's units, one after the other, may lead
-            nowhere before it is kept; 0 for none.
+            nowhere before it is kept, at most: fewer where there are many units; 0 for none.
     """
     rng = np.random.default_rng(seed)
     plans: list[tuple[str, State | None]] = []
@@ -147,6 +149,7 @@ def _kick(
     weights = sum(math.prod(leaf.shape) for leaf in objective.symmetry.leaves)
     limit = objective.limit()
     least = limit - ROUNDING * abs(limit)
+    kicks = min(kicks, PATIENCE // largest)
     fruitless = 0
     for _ in range(SHUFFLED // weights):
         if fruitless == kicks or found.best.objective >= least:

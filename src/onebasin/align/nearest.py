@@ -1,0 +1,65 @@
+r"""Whether scales are what keeps two matched networks apart.
+
+For a unit of the moved network with masses a_p of its weights of exponent p, and inner products b_p
+with those of its partner, a log-scale delta changes the squared distance by
+
+    sum_p a_p (exp(2 p delta) - 1) - 2 b_p (exp(p delta) - 1).
+
+Asked is the delta that gives the unit its partner's balance of masses, not the one that makes this
+least: that would shrink whatever is not matched well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onebasin.align.canonical import mass_rows
+from onebasin.align.minimum_mass import pull, unit_step
+from onebasin.align.touches import Box, Touch
+from onebasin.symmetry import Symmetry
+
+Leaves = Sequence[np.ndarray]
+
+
+def gain_of_scales(symmetry: Symmetry, pairs: Sequence[tuple[Leaves, Leaves]]) -> float:
+    """How much nearer moved units come if each takes over its partner's balance of masses.
+
+    Every factor is looked at by itself, so that this is an estimate.
+
+    Args:
+        symmetry: The group.
+        pairs: Moved leaves and those of the reference, unit by unit: weights, or means and standard
+            deviations.
+    """
+    boxes, rows = mass_rows(symmetry)
+    gain = 0.0
+    for row in rows:
+        own, other, both = (
+            np.stack([_products(boxes[n], t, pairs, *sides) for n, t in row.terms], axis=-1)
+            for sides in ((0, 0), (1, 1), (0, 1))
+        )
+        steps = []
+        for mass in (own, other):
+            with np.errstate(divide="ignore"):
+                logs = np.log(mass)
+            pulled, free = pull(logs, row.patterns, np)
+            step = unit_step(logs, row.patterns, pulled, free, np) / row.share
+            steps.append(np.where(free, step, np.nan))
+        apart = np.nan_to_num(steps[0] - steps[1], nan=0.0)
+        scale = np.exp(apart @ row.patterns.T)
+        gain += float(np.sum(own * (1 - scale**2) - 2 * both * (1 - scale)))
+    return gain
+
+
+def _products(
+    box: Box, touch: Touch, pairs: Sequence[tuple[Leaves, Leaves]], first: int, second: int
+) -> np.ndarray:
+    """Inner products of a box with itself, or with that of the other network, by unit."""
+    total = np.zeros([box.block.shape[place] for place in touch.places])
+    for pair in pairs:
+        a, b = (pair[n][box.leaf][box.block.at()].reshape(box.block.shape) for n in (first, second))
+        axes = list(range(a.ndim))
+        total += np.einsum(a, axes, b, axes, list(touch.places))
+    return total

@@ -1,0 +1,81 @@
+"""Scales in the alignment of two: kept where they do no harm, found where they keep units apart."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import onebasin as ob
+
+WIDE = jnp.ones((2, 40))
+
+
+def distance(a, b):
+    return sum(float(jnp.sum((x - y) ** 2)) for x, y in zip(*map(jax.tree.leaves, (a, b))))
+
+
+def noisy(params, noise):
+    rng = np.random.default_rng(3)
+    return jax.tree.map(
+        lambda x: x + noise * jnp.std(x) * rng.normal(size=x.shape).astype(x.dtype), params
+    )
+
+
+@pytest.fixture(scope="module")
+def pair():
+    net = ob.nets.mlp(hidden=(24, 20, 16), outputs=4)
+    reference, other = (net.init(jax.random.key(seed), WIDE) for seed in (0, 1))
+    return ob.discover(net.apply, reference, WIDE), reference, other
+
+
+def test_no_farther_than_without_scales_or_in_canonical_ones(pair):
+    symmetry, reference, other = pair
+    found = {s: ob.align(symmetry, other, to=reference, scaling=s) for s in (None, "min-mass")}
+    default = ob.align(symmetry, other, to=reference)
+    away = {s: distance(a.params, reference) for s, a in found.items()}
+    assert distance(default.params, reference) <= min(away.values()) * (1 + 1e-6)
+
+
+def test_the_cost_is_the_distance_of_what_is_returned(pair):
+    symmetry, reference, other = pair
+    for spread in (0.0, 0.7):
+        g = symmetry.random(jax.random.key(2), ("permutation", "scaling"), spread=spread)
+        moving = symmetry.act(g, other)
+        found = ob.align(symmetry, moving, to=reference)
+        assert found.cost_before == pytest.approx(distance(moving, reference), rel=1e-4)
+        assert found.cost == pytest.approx(distance(found.params, reference), rel=1e-4)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3, 1.5])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_planted_scales_are_found_however_large(pair, spread, noise):
+    symmetry, reference, _ = pair
+    near = noisy(reference, noise)
+    g = symmetry.random(jax.random.key(7), ("permutation", "scaling"), spread=spread)
+    found = ob.align(symmetry, symmetry.act(g, near), to=reference)
+    assert distance(found.params, reference) <= 4 * distance(near, reference) + 1e-6
+    back = symmetry.compose(found.element, g)
+    for name, permutation in back.permutations.items():
+        np.testing.assert_array_equal(permutation, symmetry.identity().permutations[name])
+
+
+def test_gaussians_are_told_from_their_scales(pair):
+    symmetry, reference, _ = pair
+    own = ob.Gaussian(reference, jax.tree.map(lambda x: 0.05 + 0.1 * jnp.abs(x), reference))
+    g = symmetry.random(jax.random.key(5), spread=1.0)
+    found = ob.align(symmetry, ob.push_forward(symmetry, g, own), to=own, cost="wasserstein")
+    assert distance(found.params.mean, own.mean) < 1e-6
+    assert found.cost == pytest.approx(float(ob.wasserstein(found.params, own)) ** 2, abs=1e-5)
+
+
+def test_scales_that_noise_makes_are_left():
+    """Canonical scales of networks apart differ by chance, and put them farther apart."""
+    net = ob.nets.mlp(hidden=(96, 96, 96), outputs=10)
+    reference = net.init(jax.random.key(0), jnp.ones((2, 200)))
+    symmetry = ob.discover(net.apply, reference, jnp.ones((2, 200)))
+    g = symmetry.random(jax.random.key(1), ("permutation",))
+    moving = symmetry.act(g, noisy(reference, 1.0))
+    found = ob.align(symmetry, moving, to=reference)
+    assert all(not np.any(scales) for scales in found.element.log_scales.values())
+    canonical = ob.align(symmetry, moving, to=reference, scaling="min-mass").params
+    assert distance(canonical, reference) > 1.001 * distance(found.params, reference)
