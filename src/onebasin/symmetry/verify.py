@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from onebasin.symmetry.elements import Element, act_on_leaf
 from onebasin.symmetry.errors import SymmetryError
+from onebasin.symmetry.examples import doubled, two_examples
 from onebasin.symmetry.group import Factor, Symmetry
 from onebasin.symmetry.program import Program, calls_host, depends_on, evaluate, trace
 
@@ -56,17 +58,63 @@ def check_symmetry(
     """
     model = _Model(symmetry, apply_fn, params, inputs, seed)
     limit = tolerance if tolerance is not None else model.tolerance
+    largest = _prove(model, limit, num_elements)
+    if power and symmetry.factors:
+        _prove_power(model, limit)
+    return largest
+
+
+def check_discovered(
+    symmetry: Symmetry,
+    program: Program,
+    apply_fn: Callable[[Any, Any], Any],
+    params: Any,
+    inputs: Any,
+) -> None:
+    """The proof of a group that was just read off a program, at no more cost than it needs.
+
+    For a model that looks at its examples one by one, two of them are enough; any other model is
+    proved on all.
+
+    Args:
+        symmetry: The group.
+        program: What it was read off: the model on these inputs.
+        apply_fn: The model.
+        params: Its parameters.
+        inputs: Arrays, or shapes for random inputs.
+    """
+    few = two_examples(program, apply_fn, params, inputs)
+    if few is not None and _holds_on_two(symmetry, apply_fn, params, few):
+        return
+    model = _Model(symmetry, apply_fn, params, inputs, 0)
+    _prove(model, model.tolerance, 1)
+
+
+def _holds_on_two(
+    symmetry: Symmetry, apply_fn: Callable[..., Any], params: Any, inputs: Any
+) -> bool:
+    """Whether a random element leaves the outputs of two examples alone, each by itself.
+
+    Of a model that is not finite on two, or lets them mix, this says nothing.
+    """
+    try:
+        model = _Model(symmetry, apply_fn, params, inputs, 0)
+    except SymmetryError:
+        return False
+    model.look_at_one()
+    return model.walk(_random_element(symmetry, model.rng, None)) <= model.tolerance
+
+
+def _prove(model: _Model, limit: float, num_elements: int) -> float:
+    """Walks along random elements; the largest change on the way."""
     largest = 0.0
     element: Element | None = None
     for _ in range(num_elements):
-        element = _random_element(symmetry, model.rng, element)
+        element = _random_element(model.symmetry, model.rng, element)
         change = model.walk(element)
         if not change <= limit:
-            fresh = _Model(symmetry, apply_fn, params, inputs, seed)
-            raise SymmetryError(_blame(fresh, element, change, limit))
+            raise SymmetryError(_blame(model.afresh(), element, change, limit))
         largest = max(largest, change)
-    if power and symmetry.factors:
-        _prove_power(model, limit)
     return largest
 
 
@@ -76,6 +124,8 @@ class _Model:
     def __init__(
         self, symmetry: Symmetry, apply_fn: Callable[..., Any], params: Any, inputs: Any, seed: int
     ):
+        # Before anything has moved: what moves is not kept twice.
+        self.afresh = functools.partial(_Model, symmetry, apply_fn, params, inputs, seed)
         self.symmetry = symmetry
         self.rng = np.random.default_rng(seed)
         leaves, _ = symmetry.flatten(params)
@@ -163,6 +213,13 @@ class _Model:
     def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
         with jax.enable_x64(self.double):
             return [np.asarray(x) for x in self._run(*leaves, *self.inputs)]
+
+    def look_at_one(self) -> None:
+        """Twice the second example instead of two, expecting of both what it gave beside the first.
+
+        Whatever lets examples mix, or treats them differently, shows as a change.
+        """
+        self.inputs, self.reference = doubled(self.inputs), doubled(self.reference)
 
     def walk(self, element: Element) -> float:
         """Moves the parameters in place: a second copy of them would cost more than the run."""
