@@ -1,4 +1,4 @@
-"""The proof of a discovered group does not grow with the batch, and still sees examples that mix."""
+"""The proof of a discovered group does not grow with the batch, and sees examples that mix."""
 
 from collections.abc import Callable
 from typing import Any

@@ -18,6 +18,8 @@ from onebasin.symmetry.program import Program, calls_host, depends_on, evaluate,
 TOLERANCES = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4, np.dtype(np.float16): 0.02}
 TOLERANCE_BRAIN = 0.15
 POWER_ELEMENTS = 4
+# A factor of 3,000: beyond the clips and below the thresholds and epsilons that models have.
+FARTHEST = 8.0
 ALIGNMENT = 64
 
 
@@ -35,7 +37,8 @@ def check_symmetry(
     """Proves a group on a model: the largest relative change of the output over random elements.
 
     Parameters are randomised first (a bias or head that starts at zero hides errors) and the model
-    runs in double precision where it lets itself, else in its own.
+    runs in double precision where it lets itself, else in its own. Beside the random elements there
+    are two with large scales, one way and the other, which a clip or an epsilon does not survive.
 
     Args:
         symmetry: The group to be checked.
@@ -61,7 +64,7 @@ def check_symmetry(
     largest = _prove(model, limit, num_elements)
     if power and symmetry.factors:
         _prove_power(model, limit)
-    return largest
+    return max(largest, _prove_far(model, limit))
 
 
 def check_discovered(
@@ -118,6 +121,22 @@ def _prove(model: _Model, limit: float, num_elements: int) -> float:
     return largest
 
 
+def _prove_far(model: _Model, limit: float) -> float:
+    """Large scales, both ways: there clips and thresholds are met that small ones leave aside.
+
+    Where the model is no longer finite that far out, nothing is said.
+    """
+    far = _far_element(model)
+    largest = 0.0
+    # The second step goes back through the start and as far again.
+    for step, reached in ((1.0, 1.0), (-2.0, -1.0)) if far.log_scales else ():
+        change = model.walk(_times(far, step))
+        if limit < change < np.inf:
+            raise SymmetryError(_blame(model.afresh(), _times(far, reached), change, limit))
+        largest = max(largest, change if change < np.inf else 0.0)
+    return largest
+
+
 class _Model:
     """The model on randomised parameters, compiled once."""
 
@@ -132,6 +151,8 @@ class _Model:
         program, narrowest = _program(apply_fn, params, inputs)
         self.double = narrowest == np.float64
         self.tolerance = TOLERANCES.get(narrowest, TOLERANCE_BRAIN)
+        # Values are products of a few parameters: these keep to a part of what the type can hold.
+        self.room = -float(np.log(float(jax.numpy.finfo(narrowest).tiny))) / 7
         self.inputs = [self._example(x) for x in jax.tree.leaves(inputs)]
         # Run once or twice: time spent on optimising code would not come back.
         generators = [_implementation(x) for x in (*leaves, *jax.tree.leaves(inputs))]
@@ -240,7 +261,8 @@ class _Model:
                 continue
             if not np.all(np.isfinite(b)):
                 return float("inf")
-            if not np.issubdtype(a.dtype, np.inexact):
+            # NumPy alone does not take bfloat16 for a number.
+            if not jax.dtypes.issubdtype(a.dtype, np.inexact):
                 largest = max(largest, float(np.any(a != b)))
                 continue
             scale = float(np.max(np.abs(a))) or 1.0
@@ -314,6 +336,29 @@ def _random_element(
         {k: 0.5 * rng.standard_normal(v.shape) for k, v in identity.log_scales.items()},
         {k: flip(k, v) for k, v in identity.signs.items()},
     )
+
+
+def _far_element(model: _Model) -> Element:
+    """An element of scales alone, as large as the parameters can take in the model's precision."""
+    symmetry = model.symmetry
+    degree = max(
+        (sum(abs(w.exponent) for w in b.scalings) for leaf in symmetry.leaves for b in leaf.blocks),
+        default=0.0,
+    )
+    most = min(FARTHEST, model.room / max(degree, 1.0))
+
+    def draw(plain: np.ndarray) -> np.ndarray:
+        size = model.rng.uniform(0.75 * most, most, plain.shape)
+        return size * model.rng.choice([-1, 1], plain.shape)
+
+    identity = symmetry.identity(np)
+    return identity._replace(log_scales={k: draw(v) for k, v in identity.log_scales.items()})
+
+
+def _times(element: Element, times: float) -> Element:
+    """An element of scales alone, some times over."""
+    scales = {name: times * values for name, values in element.log_scales.items()}
+    return element._replace(log_scales=scales)
 
 
 def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Program, Any]:
