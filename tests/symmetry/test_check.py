@@ -1,6 +1,7 @@
 """The proof: wrong groups are caught, and the culprit is named."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -177,7 +178,7 @@ def deep(dtype: Any, between: Callable[[Array], Array], depth: int) -> Any:
     sizes = [3, *[6] * (depth - 1), 2]
     params = [
         np.sqrt(2 / rows) * normal(number, rows, columns)
-        for number, (rows, columns) in enumerate(zip(sizes, sizes[1:], strict=False))
+        for number, (rows, columns) in enumerate(itertools.pairwise(sizes))
     ]
     return apply, params, normal(0, 5, 3)
 
