@@ -168,8 +168,37 @@ class Symmetry:
     def _shape(self, factor: Factor) -> tuple[int, ...]:
         return tuple(self.sizes[name] for name in factor.index)
 
+    @functools.cached_property
+    def _shapes(self) -> Element:
+        return Element(*(jax.tree.map(np.shape, kind) for kind in self.identity(np)))
+
+    def _check_element(self, g: Element) -> None:
+        """Refuses elements of other groups, and stacks of elements; only shapes are looked at."""
+        for kind, values, expected in zip(Element._fields, g, self._shapes, strict=True):
+            for name, value in values.items():
+                if np.shape(value) == expected.get(name):
+                    continue
+                what = f"the {kind.replace('_', '-')} of factor {name!r}"
+                if name not in expected:
+                    known = _some(list(self._by_name)) or "none"
+                    own = "that factor has none" if name in self._by_name else f"there are: {known}"
+                    raise ValueError(
+                        f"{what} are not of this group ({own}): the element is of another group"
+                    )
+                if np.shape(value)[1:] == expected[name]:
+                    raise ValueError(
+                        f"{what} are those of {np.shape(value)[0]} stacked elements, expected one; use "
+                        "symmetry.act_many, or jax.vmap"
+                    )
+                raise ValueError(
+                    f"{what} have shape {np.shape(value)}, expected {expected[name]}: the element "
+                    "is of another group"
+                )
+
     def compose(self, g: Element, h: Element) -> Element:
         """The element that acts as `h` first, then `g`."""
+        self._check_element(g)
+        self._check_element(h)
         if on_host(g, h):
             return from_host(elements.compose(self, to_host(g), to_host(h), np))
         return self._compose(g, h)
@@ -180,6 +209,7 @@ class Symmetry:
 
     def inverse(self, g: Element) -> Element:
         """The element that undoes `g`."""
+        self._check_element(g)
         if on_host(g):
             return from_host(elements.inverse(self, to_host(g), np))
         return self._inverse(g)
@@ -189,7 +219,14 @@ class Symmetry:
         return jax.jit(functools.partial(elements.inverse, self))
 
     def act(self, g: Element, params: Any) -> Any:
-        """Moves parameters by `g`: in NumPy where they are on the host, compiled elsewhere."""
+        """Moves parameters, or each of stacked ones, by `g`.
+
+        In NumPy where they are on the host, compiled elsewhere. Stacked parameters have one more
+        axis in front of every leaf, the axis of the draws.
+        """
+        self._check_element(g)
+        if num_stacked(self, params):
+            return self._act_on_each(g, params)
         leaves, structure = self.flatten(params)
         if on_host(g, leaves):
             moved = from_host(self.act_on_leaves(to_host(g), to_host(leaves), np))
@@ -201,9 +238,27 @@ class Symmetry:
     def _act(self) -> Any:
         return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
 
+    def _act_on_each(self, g: Element, stacked: Any) -> Any:
+        leaves, structure = jax.tree.flatten(stacked)
+        if on_host(g, leaves):
+            act = each(functools.partial(self.act_on_leaves, to_host(g), xp=np), np)
+            moved = handed_over(act(to_host(leaves)))
+        else:
+            moved = self._act_on_stack(g, leaves)
+        return jax.tree.unflatten(structure, moved)
+
+    @functools.cached_property
+    def _act_on_stack(self) -> Any:
+        return jax.jit(jax.vmap(lambda g, leaves: self.act_on_leaves(g, leaves, jnp), (None, 0)))
+
     def act_many(self, elements: Element, stacked: Any) -> Any:
         """Moves stacked parameters, one element per draw."""
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stacked)
+
+        def one(x: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+
+        self._check_element(jax.tree.map(one, elements))
+        shapes = jax.tree.map(one, stacked)
         _, structure = self.flatten(shapes)
         leaves = jax.tree.leaves(stacked)
         if on_host(elements, leaves):
@@ -244,7 +299,7 @@ class Symmetry:
             if tuple(np.shape(array)) != leaf.shape:
                 hint = "these parameters are not of the model that the symmetry was found for"
                 if np.ndim(array) and np.shape(array)[1:] == leaf.shape:
-                    hint = "for stacked draws use jax.vmap(symmetry.act)"
+                    hint = "stacked draws have one more axis in front of every parameter, all alike"
                 raise SymmetryError(
                     f"parameter {leaf.path!r} has shape {tuple(np.shape(array))}, expected "
                     f"{leaf.shape}; {hint}"
@@ -305,12 +360,17 @@ def _some(names: list[str]) -> str:
 
 def num_stacked(symmetry: Symmetry, params: Any) -> int | None:
     """The number of draws, if these are stacked parameters of the model; else None."""
+    leaves = jax.tree.leaves(params)
+    expected = symmetry.leaves
+    # Most are not stacked, which the first leaf tells; names take longer.
+    if not leaves or not expected or np.ndim(leaves[0]) != len(expected[0].shape) + 1:
+        return None
+    count = np.shape(leaves[0])[:1]
     found = jax.tree_util.tree_leaves_with_path(params)
     shapes = [(path_name(path), tuple(np.shape(array))) for path, array in found]
-    count = shapes[0][1][:1] if shapes else ()
-    if not count or shapes != [(leaf.path, (*count, *leaf.shape)) for leaf in symmetry.leaves]:
+    if shapes != [(leaf.path, (*count, *leaf.shape)) for leaf in expected]:
         return None
-    return count[0]
+    return int(count[0])
 
 
 def path_name(path: tuple[Any, ...]) -> str:
