@@ -194,7 +194,7 @@ def test_elements_of_another_group() -> None:
     stack = jax.vmap(sym.random)(jax.random.split(jax.random.key(0), 3))
     cases = [
         (ob.discover(relu_net, wide, X), r"have shape \(6,\), expected \(4,\): the element is of"),
-        (renamed, r"of factor 'net' are not of this group \(there are: w\)"),
+        (renamed, r"of factor 'net' are not of this group \(its factors: w\)"),
         (
             ob.discover(tanh_net, params_of(), X),
             r"signs of factor 'w' are not of this group \(that f",

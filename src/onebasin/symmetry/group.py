@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.symmetry import elements, table
-from onebasin.symmetry.elements import Block, Element, Weighting
+from onebasin.symmetry.elements import Block, Element, Weighting, check_shapes
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
 
@@ -169,36 +169,14 @@ class Symmetry:
         return tuple(self.sizes[name] for name in factor.index)
 
     @functools.cached_property
-    def _shapes(self) -> Element:
+    def element_shapes(self) -> Element:
+        """The shapes that the arrays of an element have."""
         return Element(*(jax.tree.map(np.shape, kind) for kind in self.identity(np)))
-
-    def _check_element(self, g: Element) -> None:
-        """Refuses elements of other groups, and stacks of elements; only shapes are looked at."""
-        for kind, values, expected in zip(Element._fields, g, self._shapes, strict=True):
-            for name, value in values.items():
-                if np.shape(value) == expected.get(name):
-                    continue
-                what = f"the {kind.replace('_', '-')} of factor {name!r}"
-                if name not in expected:
-                    known = _some(list(self._by_name)) or "none"
-                    own = "that factor has none" if name in self._by_name else f"there are: {known}"
-                    raise ValueError(
-                        f"{what} are not of this group ({own}): the element is of another group"
-                    )
-                if np.shape(value)[1:] == expected[name]:
-                    raise ValueError(
-                        f"{what} are those of {np.shape(value)[0]} stacked elements, expected one; use "
-                        "symmetry.act_many, or jax.vmap"
-                    )
-                raise ValueError(
-                    f"{what} have shape {np.shape(value)}, expected {expected[name]}: the element "
-                    "is of another group"
-                )
 
     def compose(self, g: Element, h: Element) -> Element:
         """The element that acts as `h` first, then `g`."""
-        self._check_element(g)
-        self._check_element(h)
+        check_shapes(self, g)
+        check_shapes(self, h)
         if on_host(g, h):
             return from_host(elements.compose(self, to_host(g), to_host(h), np))
         return self._compose(g, h)
@@ -209,7 +187,7 @@ class Symmetry:
 
     def inverse(self, g: Element) -> Element:
         """The element that undoes `g`."""
-        self._check_element(g)
+        check_shapes(self, g)
         if on_host(g):
             return from_host(elements.inverse(self, to_host(g), np))
         return self._inverse(g)
@@ -224,7 +202,7 @@ class Symmetry:
         In NumPy where they are on the host, compiled elsewhere. Stacked parameters have one more
         axis in front of every leaf, the axis of the draws.
         """
-        self._check_element(g)
+        check_shapes(self, g)
         if num_stacked(self, params):
             return self._act_on_each(g, params)
         leaves, structure = self.flatten(params)
@@ -257,7 +235,7 @@ class Symmetry:
         def one(x: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
 
-        self._check_element(jax.tree.map(one, elements))
+        check_shapes(self, jax.tree.map(one, elements))
         shapes = jax.tree.map(one, stacked)
         _, structure = self.flatten(shapes)
         leaves = jax.tree.leaves(stacked)
