@@ -137,10 +137,14 @@ def _check_std(std: Any) -> None:
         lowest = [_lowest(leaf) for leaf in values] if on_host(values) else _lowest_of_each(values)
     for (path, _), low in zip(leaves, lowest, strict=True):
         if not low >= 0:
+            odd, hint = "negative", "pass exp(log_std) or sqrt(variance) where those are meant"
+            if np.isnan(low):
+                odd, hint = (
+                    "NaN",
+                    "look for the root of a negative number, or for a run that diverged",
+                )
             raise ValueError(
-                f"leaf {path!r} of std is {'NaN' if low != low else 'negative'} somewhere, "
-                "expected standard deviations; pass exp(log_std) or sqrt(variance) where those "
-                "are meant"
+                f"leaf {path!r} of std is {odd} somewhere, expected standard deviations; {hint}"
             )
 
 
