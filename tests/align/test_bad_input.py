@@ -82,8 +82,9 @@ def test_another_model_is_not_taken_for_stacked_draws(setting):
     stacked = ob.Draws.stack([params] * 3).params
     with pytest.raises(ob.SymmetryError, match=r"3 stacked draws.*use align_many"):
         ob.align(symmetry, stacked, to=params)
-    with pytest.raises(ob.SymmetryError, match="for stacked draws use"):
-        symmetry.act(symmetry.identity(), stacked)
+    uneven = jax.tree.map(lambda x: x[:2] if x.ndim == 2 else x, stacked)
+    with pytest.raises(ob.SymmetryError, match="one more axis in front of every parameter"):
+        symmetry.act(symmetry.identity(), uneven)
 
 
 def test_populations_are_for_align_many(setting):

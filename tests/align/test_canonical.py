@@ -12,6 +12,7 @@ from zoo import CASES, THOROUGH, as_float64
 from onebasin.align.canonical import canonical_element, canonicalize
 from onebasin.align.ordering import ORDERS
 from onebasin.align.touches import boxes_of
+from onebasin.posterior import Draws
 from onebasin.symmetry import Symmetry, SymmetryError, discover
 
 Params = dict[str, jax.Array]
@@ -174,6 +175,17 @@ def test_stacked_draws(name: str) -> None:
     for i in range(8):
         draw, one = (jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (draws, stacked))
         assert difference(canonicalize(symmetry, draw), one) < 1e-5
+
+
+def test_draws_keep_what_is_known_of_them() -> None:
+    params, symmetry = three_units()
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
+    found = canonicalize(symmetry, Draws(stacked, mode=[3, 7]))
+    assert isinstance(found, Draws)
+    assert found.modes == (3, 7)
+    assert difference(found.params, canonicalize(symmetry, stacked)) == 0
+    element, _ = canonical_element(symmetry, Draws(stacked))
+    assert element.log_scales["in"].shape == (2, 3, 1)
 
 
 def test_report_of_stacked_draws() -> None:

@@ -206,7 +206,7 @@ def test_a_point_is_no_reference_for_distributions():
 def test_a_spread_that_is_no_number_is_refused():
     target = wide_and_narrow(0)
     symmetry = ob.discover(one_layer, target.mean, jnp.ones((1, 3)))
-    bad = ob.Gaussian(target.mean, target.std | {"inner": jnp.full((3, 8), jnp.nan)})
+    bad = ob.Gaussian(target.mean, target.std | {"inner": jnp.full((3, 8), jnp.inf)})
     with pytest.raises(ValueError, match="spread of the draws holds 24 NaN"):
         ob.align_many(symmetry, ob.Mixture([target, bad]), cost="wasserstein")
 

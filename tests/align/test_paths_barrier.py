@@ -183,8 +183,9 @@ def test_an_end_that_is_not_a_number_is_named():
     good, bad = {"w": jnp.ones(2)}, {"w": jnp.array([1.0, jnp.nan])}
     with pytest.raises(ValueError, match=r"b holds 1 NaN or infinite values in 'w'"):
         barrier(lambda p: jnp.sum(p["w"]), good, bad)
+    endless = {"w": jnp.array([1.0, jnp.inf])}
     with pytest.raises(ValueError, match=r"the std of a holds 1 NaN"):
-        barrier(lambda p: jnp.sum(p["w"]), Gaussian(good, bad), Gaussian(good, good))
+        barrier(lambda p: jnp.sum(p["w"]), Gaussian(good, endless), Gaussian(good, good))
 
 
 def test_labels_that_no_output_has_are_named():

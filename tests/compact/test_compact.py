@@ -131,11 +131,19 @@ BAD = {
     "no model": ((SYMMETRY, DRAWS), {"inputs": INPUTS}, "got no apply_fn"),
     "no inputs": ((SYMMETRY, DRAWS), {"apply_fn": NET.apply}, "got no inputs"),
     "distil blind": ((SYMMETRY, DRAWS), {"refine": "distil"}, "needs Draws, apply_fn= and inputs="),
-    "not draws": ((SYMMETRY, DRAWS.params), {}, "expected Draws or a Mixture"),
+    "not draws": ((SYMMETRY, "draws"), {}, "holds a str, expected Draws or a tree of stacked"),
+    "networks": ((SYMMETRY, list(DRAWS)), {}, r"pass Draws\.stack\(networks\)"),
+    "one network": ((SYMMETRY, DRAWS[0]), {}, "first axis of every leaf is the draw"),
     "covariance": ((SYMMETRY, DRAWS), {"covariance": "full"}, "expected one of"),
     "typing error": ((SYMMETRY, DRAWS), {"stpes": 3}, "no option 'stpes'; did you mean 'steps'"),
     "no distilling": ((SYMMETRY, DRAWS), {"steps": 3}, "got steps= without refine='distil'"),
 }
+
+
+def test_stacked_parameters_are_draws() -> None:
+    found, same = (ob.compact(SYMMETRY, draws).posterior for draws in (DRAWS, DRAWS.params))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("name", BAD)

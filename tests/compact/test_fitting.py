@@ -104,9 +104,20 @@ BAD = {
     "shrinkage": ((DRAWS, "low-rank"), {"shrinkage": 2.0}, "from 0 to 1"),
     "word": ((DRAWS, "low-rank"), {"shrinkage": "some"}, "a number or 'auto'"),
     "temperature": ((DRAWS,), {"temperature": -1.0}, "from 0 up"),
-    "not draws": ((np.ones((3, 2)),), {}, "expected Draws"),
+    "one network": (({"w": np.ones((3, 2)), "b": np.ones(2)},), {}, "first axis of every leaf is"),
+    "not draws": ((3.0,), {}, "expected Draws"),
+    "a Gaussian": ((ob.Gaussian(jnp.ones(2), 1.0),), {}, "its method sample"),
     "NaN": ((ob.Draws(jnp.full((3, 2), jnp.nan)),), {}, "NaN"),
 }
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "low-rank"])
+def test_stacked_parameters_are_draws(covariance: str) -> None:
+    for leaf, same in zip(
+        *(jax.tree.leaves(ob.fit_gaussian(d, covariance)) for d in (DRAWS, DRAWS.params)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(leaf, same)
 
 
 @pytest.mark.parametrize("name", BAD)

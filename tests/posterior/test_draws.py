@@ -50,6 +50,15 @@ def test_stack_and_concatenate():
     np.testing.assert_array_equal(Draws.concatenate([draws, draws]).log_density[6:], range(6))
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_modes_and_densities_may_be_lists(kind):
+    draws = Draws({"w": jnp.ones((3, 2))}, mode=kind([0, 0, 1]), log_density=kind([0.0, 1.0, 2.0]))
+    assert (draws.modes, len(draws.of_mode(0))) == ((0, 1), 2)
+    assert jax.jit(lambda d: d)(draws).log_density.tolist() == [0, 1, 2]
+    assert len(jax.tree.leaves(draws)) == 3
+    assert Draws.stack(list(draws), mode=kind([2, 2, 5])).modes == (2, 5)
+
+
 def test_integers_are_left_alone():
     draws = Draws({"w": jnp.ones((3, 2)), "steps": jnp.arange(3)})
     assert draws.mean()["steps"] == 0
@@ -78,6 +87,10 @@ def test_draws_go_through_jit_and_vmap():
         (lambda: Draws({"w": jnp.ones((0, 2))}), "no draws"),
         (lambda: Draws(jnp.ones((3, 2)), mode=jnp.zeros(2, int)), r"mode has shape \(2,\)"),
         (lambda: Draws(jnp.ones((3, 2)), mode=jnp.zeros(3)), "mode is float32"),
+        (lambda: Draws(jnp.ones((3, 2)), mode=[0, 1]), r"mode has shape \(2,\), expected \(3,\)"),
+        (lambda: Draws(jnp.ones((3, 2)), mode=[0.5, 1, 2]), "mode is float32"),
+        (lambda: Draws(jnp.ones((2, 2)), mode=["a", "b"]), "mode is a list that is not of numbers"),
+        (lambda: Draws(jnp.ones((2, 2)), log_density=[[1], [2, 3]]), "log_density is a list that"),
         (lambda: Draws(jnp.ones((3, 2)), statistics={"e": jnp.ones(2)}), "statistic 'e'"),
         (lambda: Draws.stack([]), "no networks"),
         (lambda: Draws.stack([{"w": 1.0}, {"v": 1.0}]), "network 1 has no leaf 'w'"),

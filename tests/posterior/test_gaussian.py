@@ -127,6 +127,16 @@ def test_std_as_a_number_and_text():
     assert (repr(q), q.rank) == ("Gaussian(6 weights, rank 0)", 0)
 
 
+def test_a_std_of_unknown_value_is_taken_as_it_is():
+    """While JAX traces there are no values; a std of 0 is a weight that is known."""
+    traced = jax.jit(lambda m, s: Gaussian(m, s))(jnp.ones(2), -jnp.ones(2))
+    assert isinstance(traced, Gaussian)
+    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
+    assert Gaussian(shape, shape).std is shape
+    known = jax.jit(lambda m: Gaussian(m, np.zeros(2, "f")).draw(jax.random.key(0)))
+    np.testing.assert_array_equal(known(jnp.ones(2)), jnp.ones(2))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -140,7 +150,14 @@ def test_std_as_a_number_and_text():
         ),
         (lambda: gaussian(0).sample(jax.random.key(0), 0), "n=0 samples"),
         (lambda: gaussian(0).log_density(jnp.ones(2)), "params has no leaf 'b'"),
-        (lambda: Gaussian(jnp.ones(2), -1.0).check_finite(), "std is negative"),
+        (lambda: Gaussian(jnp.ones(2), -1.0), "'params' of std is negative"),
+        (lambda: Gaussian(jnp.ones(2), float("nan")), "of std is NaN"),
+        (lambda: Gaussian({"w": np.ones(2)}, {"w": np.array([1, -1.0])}), "'w' of std is negative"),
+        (lambda: Gaussian(jnp.ones(2), jnp.array([1, jnp.nan])), "of std is NaN"),
+        (
+            lambda: jax.jit(lambda m: Gaussian(m, -jnp.ones(2)))(jnp.ones(2)).check_finite(),
+            "std is",
+        ),
         (lambda: Gaussian(jnp.full(2, jnp.inf), 1.0).check_finite(), "of mean holds 2 NaN"),
     ],
 )

@@ -169,7 +169,10 @@ def test_unknown_primitives_are_named_once_and_cost_no_truth() -> None:
         ({"w": jnp.ones((3, 4)), "b": jnp.ones(4)}, "'v' is missing; expected 3 leaves, b, v, w"),
         ({"w": 1.0, "bias": 2.0, "v": 3.0}, "'bias' is not one of its leaves"),
         (params_of(b=jnp.ones(5)), r"'b' has shape \(5,\), expected \(4,\)"),
-        (params_of(v=jnp.ones((7, 4, 2))), r"'v' has shape \(7, 4, 2\).*use jax\.vmap"),
+        (
+            params_of(v=jnp.ones((7, 4, 2))),
+            r"'v' has shape \(7, 4, 2\).*one more axis in front of every",
+        ),
     ],
 )
 def test_parameters_of_another_model(params: Any, what: str) -> None:
@@ -178,6 +181,39 @@ def test_parameters_of_another_model(params: Any, what: str) -> None:
         sym.act(sym.identity(), params)
     with pytest.raises(ob.SymmetryError, match=what):
         ob.check_symmetry(sym, relu_net, params, X)
+
+
+def tanh_net(params: Params, x: Array) -> Array:
+    return jnp.tanh(x @ params["w"] + params["b"]) @ params["v"]
+
+
+def test_elements_of_another_group() -> None:
+    sym = ob.discover(relu_net, params_of(), X)
+    wide = params_of(w=jnp.ones((3, 6)), b=jnp.ones(6), v=jnp.ones((6, 2)))
+    renamed = ob.discover(lambda p, x: relu_net(p["net"], x), {"net": params_of()}, X)
+    stack = jax.vmap(sym.random)(jax.random.split(jax.random.key(0), 3))
+    cases = [
+        (ob.discover(relu_net, wide, X), r"have shape \(6,\), expected \(4,\): the element is of"),
+        (renamed, r"of factor 'net' are not of this group \(its factors: w\)"),
+        (
+            ob.discover(tanh_net, params_of(), X),
+            r"signs of factor 'w' are not of this group \(that f",
+        ),
+    ]
+    found = [(other.identity(), what) for other, what in cases]
+    for g, what in [*found, (stack, "those of 3 stacked elements, expected one")]:
+        for call in (
+            lambda g=g: sym.act(g, params_of()),
+            lambda g=g: jax.jit(sym.act)(g, params_of()),
+            lambda g=g: sym.inverse(g),
+            lambda g=g: sym.compose(g, sym.identity()),
+            lambda g=g: sym.compose(sym.identity(), g),
+        ):
+            with pytest.raises(ValueError, match=what):
+                call()
+    many = jax.tree.map(lambda x: x[None], cases[0][0].identity())
+    with pytest.raises(ValueError, match="the element is of another group"):
+        sym.act_many(many, jax.tree.map(lambda x: x[None], params_of()))
 
 
 def test_unknown_factor() -> None:

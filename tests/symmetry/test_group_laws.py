@@ -194,6 +194,10 @@ def test_vmap_over_draws_and_elements(name: str) -> None:
     both = jax.vmap(s.sym.act)(elements, draws)
     same = jax.vmap(s.sym.act, in_axes=(None, 0))(g, draws)
     many = jax.vmap(s.sym.act, in_axes=(0, None))(elements, s.params)
+    assert_same(s.sym.act(g, draws), same)
+    assert_same(jax.jit(s.sym.act)(g, draws), same)
+    each = jax.vmap(s.sym.act, in_axes=(0, None))(elements, draws)
+    assert_same(jax.tree.map(lambda x: x[1], each), same)
     for i in range(3):
         element, draw = (jax.tree.map(lambda x, i=i: x[i], tree) for tree in (elements, draws))
         for stacked, expected in (

@@ -14,6 +14,7 @@ from onebasin.align import masses, minimum_mass, ordering
 from onebasin.align.checks import check_choice
 from onebasin.align.touches import Box, boxes_of
 from onebasin.align.unit_norm import Anchor, anchors, unit_norm
+from onebasin.posterior import Draws, push_forward
 from onebasin.symmetry import Element, Symmetry, SymmetryError
 from onebasin.symmetry.elements import compose
 from onebasin.symmetry.host import each, from_host, on_host, to_host
@@ -96,7 +97,7 @@ def canonicalize(
     Args:
         symmetry: The group, from `onebasin.discover`.
         params: A network's parameters, or those of stacked draws: one more axis in front of every
-            leaf.
+            leaf; or `Draws`.
         scaling: "min-mass" (the smallest sum of squared weights), "unit-norm" (incoming weights of
             norm one) or None (scales are left as they are).
         order: By which of its incoming weights a unit is sorted, the largest first: "max", "mean",
@@ -106,7 +107,7 @@ def canonicalize(
         signs: Whether signs are fixed: the incoming weight of largest magnitude is positive.
 
     Returns:
-        The parameters in canonical form.
+        The parameters in canonical form; of `Draws` again `Draws`, of the same modes.
 
     Raises:
         ValueError: If a weight is NaN or infinite, or if an option is not known.
@@ -126,6 +127,8 @@ def canonicalize(
         [[4. 4. 3.]]
     """
     element, _ = canonical_element(symmetry, params, scaling, order, biases=biases, signs=signs)
+    if isinstance(params, Draws):
+        return push_forward(symmetry, element, params)
     _, _, stacked = _flatten(symmetry, params)
     return symmetry.act_many(element, params) if stacked else symmetry.act(element, params)
 
@@ -148,6 +151,8 @@ def canonical_element(
         The element g, with `symmetry.act(g, params)` canonical, and the report.
     """
     recipe = _recipe(symmetry, scaling, order, biases, signs)
+    if isinstance(params, Draws):
+        params = params.params
     leaves, _, stacked = _flatten(symmetry, params)
     if not stacked:
         leaves = [leaf[None] for leaf in leaves]

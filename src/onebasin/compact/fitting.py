@@ -30,7 +30,7 @@ SLICE = 2**18
 
 
 def fit_gaussian(
-    draws: Draws,
+    draws: Any,
     covariance: str = "diagonal",
     *,
     rank: int | None = None,
@@ -41,7 +41,8 @@ def fit_gaussian(
     """Fits a Gaussian to draws that lie in one basin.
 
     Args:
-        draws: At least two draws; for a posterior that means something, aligned ones.
+        draws: `Draws` or a tree of stacked parameters (leading axis = draw), at least two; for a
+            posterior that means something, aligned ones.
         covariance: "diagonal", "low-rank" (plus diagonal), or "unit-blocks": the weights of a unit
             vary together, those of different units do not.
         rank: Rank of the low-rank part; by default all that the draws have, one less than their
@@ -61,6 +62,7 @@ def fit_gaussian(
         >>> ob.fit_gaussian(draws, "low-rank", rank=2)
         Gaussian(4 weights, rank 2)
     """
+    draws = as_draws(draws)
     _check(draws, covariance, rank, shrinkage, temperature)
     mean, variance = _moments(draws.params)
     scale = float(np.sqrt(temperature))
@@ -155,13 +157,24 @@ def fit_mixture(draws: Draws, covariance: str = "diagonal", **options: Any) -> M
     return Mixture([fit_gaussian(part, covariance, **options) for part in parts], weights)
 
 
-def _check(
-    draws: Any, covariance: str, rank: int | None, shrinkage: float | str, temperature: float
-) -> None:
-    if not isinstance(draws, Draws):
+def as_draws(draws: Any) -> Draws:
+    """Draws as they are, and stacked parameters as draws of one mode."""
+    if isinstance(draws, Draws):
+        return draws
+    if isinstance(draws, Gaussian | Mixture):
+        raise TypeError(f"got {draws!r}, expected draws: those of its method sample, for instance")
+    odd = next((leaf for leaf in jax.tree.leaves(draws) if not hasattr(leaf, "shape")), None)
+    if odd is not None:
         raise TypeError(
-            f"got a {type(draws).__name__}, expected Draws: stack networks with Draws.stack"
+            f"got a {type(draws).__name__} that holds a {type(odd).__name__}, expected Draws or a "
+            "tree of stacked parameters"
         )
+    return Draws(draws)
+
+
+def _check(
+    draws: Draws, covariance: str, rank: int | None, shrinkage: float | str, temperature: float
+) -> None:
     if len(draws) < 2:
         raise ValueError("one draw has no spread: fit a Gaussian to at least two")
     if covariance not in FORMS:

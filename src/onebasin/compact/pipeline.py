@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align import ManyAlignment, align_many, canonicalize
+from onebasin.align.checks import check_population
 from onebasin.compact import predictive, selecting
 from onebasin.compact.distilling import SMALL_STD, Distilled, distil
-from onebasin.compact.fitting import COVARIANCES, FORMS, fit_gaussian, fit_mixture
+from onebasin.compact.fitting import COVARIANCES, FORMS, as_draws, fit_gaussian, fit_mixture
 from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
@@ -109,8 +110,8 @@ def compact(
 
     Args:
         symmetry: The model's group.
-        draws: `Draws` (of several chains, best), or a `Mixture` of Gaussians, whose components are
-            aligned as distributions.
+        draws: `Draws` (of several chains, best), a tree of stacked parameters (leading axis =
+            draw), or a `Mixture` of Gaussians, whose components are aligned as distributions.
         apply_fn: The model, to logits.
         inputs: Training inputs.
         cost: What aligns the draws, as for `align_many`; None chooses.
@@ -149,6 +150,9 @@ def compact(
         >>> ob.compact(symmetry, draws).posterior
         Gaussian(17 weights, rank 0)
     """
+    if not isinstance(draws, Draws | Mixture):
+        check_population(symmetry, draws)
+        draws = as_draws(draws)
     _check(draws, apply_fn, inputs, covariance, refine, mixture)
     _check_distilling(distilling, refine)
     if num_starts < 1:
@@ -333,11 +337,6 @@ def _check_distilling(options: Mapping[str, Any], refine: str | None) -> None:
 def _check(
     draws: Any, apply_fn: Any, inputs: Any, covariance: str | None, refine: Any, mixture: bool
 ) -> None:
-    if not isinstance(draws, Draws | Mixture):
-        raise TypeError(
-            f"got a {type(draws).__name__}, expected Draws or a Mixture of Gaussians; stack "
-            "networks with Draws.stack"
-        )
     if isinstance(draws, Draws) and len(draws) < 2:
         raise ValueError("one draw has no spread: a compact posterior needs at least two")
     if refine not in REFINEMENTS:

@@ -35,7 +35,8 @@ def predict(
         num_samples: How many networks: of `Draws` this many, evenly spread, all by default; of the
             others 100 by default.
         batch_size: Examples per forward pass; memory grows with it.
-        link: "softmax" for probabilities of logits, "identity" for outputs as they are.
+        link: "softmax" for probabilities of logits, "identity" for outputs as they are, as those of
+            a regression.
 
     Returns:
         (sample, example, class) probabilities, or outputs (sample, example, ...).
@@ -64,7 +65,15 @@ def predict(
         key = jax.random.key(0) if key is None else jax.random.clone(key)
         posterior, num_samples = posterior.sample(key, num_samples or 100), None
     if not isinstance(posterior, Draws):
-        return _of_network(apply_fn, link, size, posterior, inputs)[None]
+        try:
+            return _of_network(apply_fn, link, size, posterior, inputs)[None]
+        except Exception as error:
+            if _are_stacked(apply_fn, posterior, inputs):
+                raise ValueError(
+                    "the parameters are those of several networks, stacked, expected one network: "
+                    "wrap them, as in onebasin.Draws(params)"
+                ) from error
+            raise
     if num_samples is not None and num_samples > len(posterior):
         raise ValueError(
             f"got num_samples={num_samples}, and there are {len(posterior)} draws: expected at "
@@ -76,17 +85,41 @@ def predict(
     return _of_draws(apply_fn, link, size, posterior.params, inputs)
 
 
+def _are_stacked(apply_fn: Any, params: Any, inputs: Any) -> bool:
+    """Whether the model runs on the first entry of every leaf, all equally long."""
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(params)]
+    if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
+        return False
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), params)
+    try:
+        jax.eval_shape(apply_fn, first, inputs)
+    except Exception:
+        return False
+    return True
+
+
+def _linked(link: str, outputs: Any) -> Any:
+    """The outputs through the link; one output is refused where the link compares several."""
+    if link == "softmax" and (outputs.ndim < 2 or outputs.shape[-1] == 1):
+        raise ValueError(
+            f"the model has one output for each example (shape {outputs.shape}), and the softmax "
+            "of one output is 1: pass link='identity' for a regression, or give the model one "
+            "output per class"
+        )
+    return LINKS[link](outputs)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _of_network(apply_fn: Any, link: str, size: int, params: Any, inputs: Any) -> jax.Array:
     """One network on all inputs, `size` of them at a time."""
     count = jax.tree.leaves(inputs)[0].shape[0]
     whole = count // size
     head = jax.tree.map(lambda x: x[: whole * size].reshape(whole, size, *x.shape[1:]), inputs)
-    outputs = jax.lax.map(lambda batch: LINKS[link](apply_fn(params, batch)), head)
+    outputs = jax.lax.map(lambda batch: _linked(link, apply_fn(params, batch)), head)
     outputs = outputs.reshape(whole * size, *outputs.shape[2:])
     if whole * size == count:
         return outputs
-    rest = LINKS[link](apply_fn(params, jax.tree.map(lambda x: x[whole * size :], inputs)))
+    rest = _linked(link, apply_fn(params, jax.tree.map(lambda x: x[whole * size :], inputs)))
     return jnp.concatenate([outputs, rest])
 
 

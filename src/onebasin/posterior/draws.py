@@ -73,7 +73,8 @@ class Draws:
         if self.mode is None:
             object.__setattr__(self, "mode", jnp.zeros(count, jnp.int32))
         for name in ("mode", "log_density"):
-            value = getattr(self, name)
+            value = _as_array(name, getattr(self, name))
+            object.__setattr__(self, name, value)
             if value is not None and np.shape(value) != (count,):
                 raise ValueError(
                     f"{name} has shape {np.shape(value)}, expected ({count},): one per draw"
@@ -209,6 +210,19 @@ class Draws:
         if isinstance(self.mode, jax.core.Tracer):
             return f"Draws({text})"
         return f"Draws({text}, {len(self.modes)} mode{'s' * (len(self.modes) != 1)})"
+
+
+def _as_array(name: str, value: Any) -> Any:
+    """Lists as arrays, which have one leaf; all else as it is."""
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        return jnp.asarray(np.asarray(value))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} is a {type(value).__name__} that is not of numbers, expected one number per "
+            "draw"
+        ) from None
 
 
 def _take(tree: Any, index: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from onebasin.posterior import trees
 from onebasin.posterior.draws import Draws
+from onebasin.symmetry.host import on_host
 
 _EXACT = jax.lax.Precision.HIGHEST
 
@@ -59,6 +60,7 @@ class Gaussian:
             std = jax.tree.map(lambda x: jnp.full_like(x, self.std), self.mean)
             object.__setattr__(self, "std", std)
         trees.check_same(self.mean, self.std, "mean", "std")
+        _check_std(self.std)
         if self.factor is None:
             return
         leaves = trees.named_leaves(self.factor)
@@ -111,12 +113,7 @@ class Gaussian:
         """This Gaussian, after checking that it is finite and no std is negative."""
         for name in ("mean", "std", "factor"):
             trees.check_finite(getattr(self, name), name)
-        for path, leaf in trees.named_leaves(self.std):
-            if float(jnp.min(leaf, initial=0)) < 0:
-                raise ValueError(
-                    f"leaf {path!r} of std is negative somewhere, expected standard deviations; "
-                    "pass exp(log_std) or sqrt(variance) where those are meant"
-                )
+        _check_std(self.std)
         return self
 
     def __repr__(self) -> str:
@@ -125,6 +122,40 @@ class Gaussian:
 
 def _is_number(x: Any) -> bool:
     return isinstance(x, int | float | np.number | np.ndarray | jax.Array)
+
+
+def _check_std(std: Any) -> None:
+    """Refuses what is negative or NaN; while JAX traces, values cannot be looked at."""
+    leaves = [
+        (path, leaf)
+        for path, leaf in trees.named_leaves(std)
+        if isinstance(leaf, int | float | np.number | np.ndarray | jax.Array)
+        and not isinstance(leaf, jax.core.Tracer)
+    ]
+    values = [leaf for _, leaf in leaves]
+    with jax.ensure_compile_time_eval():
+        lowest = [_lowest(leaf) for leaf in values] if on_host(values) else _lowest_of_each(values)
+    for (path, _), low in zip(leaves, lowest, strict=True):
+        if not low >= 0:
+            odd, hint = "negative", "pass exp(log_std) or sqrt(variance) where those are meant"
+            if np.isnan(low):
+                odd, hint = (
+                    "NaN",
+                    "look for the root of a negative number, or for a run that diverged",
+                )
+            raise ValueError(
+                f"leaf {path!r} of std is {odd} somewhere, expected standard deviations; {hint}"
+            )
+
+
+def _lowest(leaf: Any) -> float:
+    return float(np.min(leaf, initial=0))
+
+
+@jax.jit
+def _lowest_of_each(leaves: list[Any]) -> list[jax.Array]:
+    """At once: devices are asked for few things at a time."""
+    return [jnp.min(leaf, initial=0) for leaf in leaves]
 
 
 @jax.jit

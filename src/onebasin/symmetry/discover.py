@@ -23,7 +23,7 @@ from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
 from onebasin.symmetry.steps import Value
-from onebasin.symmetry.verify import check_symmetry
+from onebasin.symmetry.verify import check_discovered
 
 
 def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> Symmetry:
@@ -31,7 +31,9 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
 
     The model is traced once; its program is interpreted three times: on axes (which index sets may
     be permuted, and which depend on which), on exponents over the rationals (positive rescalings)
-    and on parities (sign flips). The group is then checked on random parameters, in doubles.
+    and on parities (sign flips). The group is then checked on random parameters, in doubles: on two
+    examples where the model looks at them one by one, else on all, so that the time does not grow
+    with the batch.
 
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`: any function that JAX can trace.
@@ -54,8 +56,9 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     """
     _check_function(apply_fn)
     _check_arrays(params)
-    symmetry = analyse(read(apply_fn, params, inputs), params).symmetry
-    check_symmetry(symmetry, apply_fn, params, inputs, num_elements=1, power=False)
+    program = read(apply_fn, params, inputs)
+    symmetry = analyse(program, params).symmetry
+    check_discovered(symmetry, program, apply_fn, params, inputs)
     return symmetry
 
 

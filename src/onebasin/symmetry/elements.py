@@ -69,6 +69,29 @@ class Block:
         )
 
 
+def check_shapes(sym: Symmetry, g: Element) -> None:
+    """Refuses elements of other groups, and stacks of elements, by the shapes of their arrays."""
+    for kind, values, expected in zip(Element._fields, g, sym.element_shapes, strict=True):
+        for name, value in values.items():
+            if np.shape(value) != expected.get(name):
+                what = f"the {kind.replace('_', '-')} of factor {name!r}"
+                raise ValueError(f"{what} {_what_is_odd(sym, name, value, expected)}")
+
+
+def _what_is_odd(sym: Symmetry, name: str, value: Any, expected: dict[str, Any]) -> str:
+    shape = np.shape(value)
+    if name not in expected:
+        names = [factor.name for factor in sym.factors]
+        own = "that factor has none" if name in names else f"its factors: {', '.join(names)}"
+        return f"are not of this group ({own}): the element is of another group"
+    if shape[1:] == expected[name]:
+        return (
+            f"are those of {shape[0]} stacked elements, expected one: use symmetry.act_many, or "
+            "jax.vmap"
+        )
+    return f"have shape {shape}, expected {expected[name]}: the element is of another group"
+
+
 def source_index(sym: Symmetry, element: Element, index: tuple[str, ...], xp: Any = jnp) -> tuple:
     """For every joint index of `index`, where its content comes from, one array per index set."""
     sizes = [sym.sizes[name] for name in index]

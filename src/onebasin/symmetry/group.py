@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.symmetry import elements, table
-from onebasin.symmetry.elements import Block, Element, Weighting
+from onebasin.symmetry.elements import Block, Element, Weighting, check_shapes
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
 
@@ -168,8 +168,15 @@ class Symmetry:
     def _shape(self, factor: Factor) -> tuple[int, ...]:
         return tuple(self.sizes[name] for name in factor.index)
 
+    @functools.cached_property
+    def element_shapes(self) -> Element:
+        """The shapes that the arrays of an element have."""
+        return Element(*(jax.tree.map(np.shape, kind) for kind in self.identity(np)))
+
     def compose(self, g: Element, h: Element) -> Element:
         """The element that acts as `h` first, then `g`."""
+        check_shapes(self, g)
+        check_shapes(self, h)
         if on_host(g, h):
             return from_host(elements.compose(self, to_host(g), to_host(h), np))
         return self._compose(g, h)
@@ -180,6 +187,7 @@ class Symmetry:
 
     def inverse(self, g: Element) -> Element:
         """The element that undoes `g`."""
+        check_shapes(self, g)
         if on_host(g):
             return from_host(elements.inverse(self, to_host(g), np))
         return self._inverse(g)
@@ -189,7 +197,14 @@ class Symmetry:
         return jax.jit(functools.partial(elements.inverse, self))
 
     def act(self, g: Element, params: Any) -> Any:
-        """Moves parameters by `g`: in NumPy where they are on the host, compiled elsewhere."""
+        """Moves parameters, or each of stacked ones, by `g`.
+
+        In NumPy where they are on the host, compiled elsewhere. Stacked parameters have one more
+        axis in front of every leaf, the axis of the draws.
+        """
+        check_shapes(self, g)
+        if num_stacked(self, params):
+            return self._act_on_each(g, params)
         leaves, structure = self.flatten(params)
         if on_host(g, leaves):
             moved = from_host(self.act_on_leaves(to_host(g), to_host(leaves), np))
@@ -201,9 +216,27 @@ class Symmetry:
     def _act(self) -> Any:
         return jax.jit(lambda g, leaves: self.act_on_leaves(g, leaves, jnp))
 
+    def _act_on_each(self, g: Element, stacked: Any) -> Any:
+        leaves, structure = jax.tree.flatten(stacked)
+        if on_host(g, leaves):
+            act = each(functools.partial(self.act_on_leaves, to_host(g), xp=np), np)
+            moved = handed_over(act(to_host(leaves)))
+        else:
+            moved = self._act_on_stack(g, leaves)
+        return jax.tree.unflatten(structure, moved)
+
+    @functools.cached_property
+    def _act_on_stack(self) -> Any:
+        return jax.jit(jax.vmap(lambda g, leaves: self.act_on_leaves(g, leaves, jnp), (None, 0)))
+
     def act_many(self, elements: Element, stacked: Any) -> Any:
         """Moves stacked parameters, one element per draw."""
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stacked)
+
+        def one(x: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+
+        check_shapes(self, jax.tree.map(one, elements))
+        shapes = jax.tree.map(one, stacked)
         _, structure = self.flatten(shapes)
         leaves = jax.tree.leaves(stacked)
         if on_host(elements, leaves):
@@ -244,7 +277,7 @@ class Symmetry:
             if tuple(np.shape(array)) != leaf.shape:
                 hint = "these parameters are not of the model that the symmetry was found for"
                 if np.ndim(array) and np.shape(array)[1:] == leaf.shape:
-                    hint = "for stacked draws use jax.vmap(symmetry.act)"
+                    hint = "stacked draws have one more axis in front of every parameter, all alike"
                 raise SymmetryError(
                     f"parameter {leaf.path!r} has shape {tuple(np.shape(array))}, expected "
                     f"{leaf.shape}; {hint}"
@@ -305,12 +338,17 @@ def _some(names: list[str]) -> str:
 
 def num_stacked(symmetry: Symmetry, params: Any) -> int | None:
     """The number of draws, if these are stacked parameters of the model; else None."""
+    leaves = jax.tree.leaves(params)
+    expected = symmetry.leaves
+    # Most are not stacked, which the first leaf tells; names take longer.
+    if not leaves or not expected or np.ndim(leaves[0]) != len(expected[0].shape) + 1:
+        return None
+    count = np.shape(leaves[0])[:1]
     found = jax.tree_util.tree_leaves_with_path(params)
     shapes = [(path_name(path), tuple(np.shape(array))) for path, array in found]
-    count = shapes[0][1][:1] if shapes else ()
-    if not count or shapes != [(leaf.path, (*count, *leaf.shape)) for leaf in symmetry.leaves]:
+    if shapes != [(leaf.path, (*count, *leaf.shape)) for leaf in expected]:
         return None
-    return count[0]
+    return int(count[0])
 
 
 def path_name(path: tuple[Any, ...]) -> str:
