@@ -173,6 +173,46 @@ def test_many_modes() -> None:
     assert ob.infer.multi_mode(sampled, 3)(jax.random.key(0), problem).modes == (0, 1, 2)
 
 
+# What is counted by `modes` in their place.
+COUNTED = ("num_chains", "num_networks")
+
+
+@pytest.mark.parametrize("name", ["hmc", "sghmc", "swag", "laplace", "mean_field"])
+def test_many_modes_are_called_like_any_method(name: str) -> None:
+    options = {k: v for k, v in QUICK[name].items() if k not in COUNTED}
+    method = getattr(ob.infer, name)
+    found = ob.infer.multi_mode(jax.random.key(0), PROBLEM, method=method, modes=2, **options)
+    assert same(found, quick(name))
+    assert same(found, ob.infer.multi_mode(method, 2)(jax.random.key(0), PROBLEM, **options))
+
+
+def test_many_modes_need_nothing_but_a_key_and_a_problem() -> None:
+    found = ob.infer.multi_mode(jax.random.key(0), PROBLEM)
+    assert len(found.components) == 5
+    named = ob.infer.multi_mode(key=jax.random.key(0), problem=PROBLEM, modes=1, epochs=1)
+    assert isinstance(named, ob.Gaussian)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {}, r"got 0 arguments, expected multi_mode\(key, problem"),
+        ((jax.random.key(0),), {}, "got 1 arguments"),
+        ((0, PROBLEM), {}, r"an int, .* write jax.random.key\(0\)"),
+        ((jax.random.key(0), PROBLEM.net), {}, "the problem is a Net, expected an onebasin.Problem"),
+        ((jax.random.key(0), PROBLEM), {"method": "swag"}, "the method is a str"),
+        ((jax.random.key(0), PROBLEM), {"modes": 0}, "modes=0, expected at least one"),
+        ((jax.random.key(0), PROBLEM), {"modes": 2.5}, "modes is a float"),
+        ((jax.random.key(0), PROBLEM), {"num_networks": 3}, "expected `modes` in its place"),
+        ((ob.infer.swag, 2), {"epochs": 3}, "got epochs next to a method"),
+        ((ob.infer.swag, 2), {"modes": 3}, "got modes next to a method"),
+    ],
+)
+def test_many_modes_refuse_other_forms(arguments, options, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        ob.infer.multi_mode(*arguments, **options)
+
+
 BAD = {
     "batch": ("ensemble", {"batch_size": 21}, "batch_size=21 and 20 examples"),
     "no networks": ("ensemble", {"num_networks": 0}, "at least one"),
