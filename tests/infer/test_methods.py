@@ -199,7 +199,11 @@ def test_many_modes_need_nothing_but_a_key_and_a_problem() -> None:
         ((), {}, r"got 0 arguments, expected multi_mode\(key, problem"),
         ((jax.random.key(0),), {}, "got 1 arguments"),
         ((0, PROBLEM), {}, r"an int, .* write jax.random.key\(0\)"),
-        ((jax.random.key(0), PROBLEM.net), {}, "the problem is a Net, expected an onebasin.Problem"),
+        (
+            (jax.random.key(0), PROBLEM.net),
+            {},
+            "the problem is a Net, expected an onebasin.Problem",
+        ),
         ((jax.random.key(0), PROBLEM), {"method": "swag"}, "the method is a str"),
         ((jax.random.key(0), PROBLEM), {"modes": 0}, "modes=0, expected at least one"),
         ((jax.random.key(0), PROBLEM), {"modes": 2.5}, "modes is a float"),

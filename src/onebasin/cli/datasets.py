@@ -29,7 +29,7 @@ RootOption = Annotated[
 ]
 
 app = typer.Typer(
-    help="List, download and check data sets.",
+    help="List, download and check data sets.\n\nExample: `onebasin data get mnist`",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
