@@ -122,6 +122,27 @@ def test_another_problem_does_not_continue_a_run(name: str, tmp_path) -> None:
         quick(name, key=5, run=tmp_path / "run")
 
 
+@pytest.mark.parametrize("distance", [1, 10])
+def test_the_default_training_of_a_small_problem_reaches_the_best_network(distance: int) -> None:
+    """Wherever it starts: a convex problem has one."""
+    known = linear_regression()
+    net = ob.Net(
+        lambda key, x: {"w": distance * jax.random.normal(key, (3,))}, known.problem.net.apply
+    )
+    train = (known.problem.inputs, known.problem.targets)
+    problem = ob.Problem(net, train, likelihood="gaussian", noise=0.5)
+    found = ob.infer.ensemble(jax.random.key(0), problem)
+    best = problem.log_density({"w": jnp.asarray(known.mean, jnp.float32)})
+    np.testing.assert_allclose(found.log_density, best, atol=0.01)
+
+
+def test_the_default_training_gives_way_to_what_is_given() -> None:
+    plain = quick("ensemble", epochs=5)
+    assert same(plain, quick("ensemble", epochs=5, learning_rate=3e-3))
+    found = ob.infer.ensemble(jax.random.key(0), PROBLEM, num_networks=1, learning_rate=3e-3)
+    assert found.info["loss"].shape == (2000, 1)
+
+
 def test_snapshots_along_training() -> None:
     draws = quick("ensemble", epochs=6, every=2)
     assert draws.statistics["epoch"].tolist() == [2, 4, 6, 2, 4, 6]

@@ -50,7 +50,7 @@ def start(
             unknowns,
             training.potential,
             optimizer=None,
-            learning_rate=3e-3,
+            learning_rate=None,
             epochs=None,
             batch_size=None,
             memory=memory,
