@@ -258,6 +258,22 @@ def test_bad_arguments_are_one_clear_sentence(name: str) -> None:
         quick(method, **arguments)
 
 
+@pytest.mark.parametrize("name", QUICK)
+def test_what_comes_first_is_a_key_and_a_problem(name: str) -> None:
+    method = getattr(ob.infer, name)
+    with pytest.raises(TypeError, match=r"key is an int, .* write jax.random.key\(3\)"):
+        method(3, PROBLEM)
+    with pytest.raises(TypeError, match=r"key is an array of shape \(2,\)"):
+        method(jax.random.split(jax.random.key(0)), PROBLEM)
+    with pytest.raises(TypeError, match="problem is a Net, expected an onebasin.Problem: write"):
+        method(jax.random.key(0), PROBLEM.net)
+
+
+def test_keys_of_the_older_kind_will_do() -> None:
+    found = ob.infer.ensemble(jax.random.PRNGKey(0), PROBLEM, num_networks=2, epochs=5)
+    assert near(found, quick("ensemble"))
+
+
 def test_starts_of_another_number() -> None:
     problem = linear_regression().problem
     with pytest.raises(ValueError, match="got 2 networks to start from, expected 3"):
