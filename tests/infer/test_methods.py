@@ -265,7 +265,7 @@ def test_what_comes_first_is_a_key_and_a_problem(name: str) -> None:
         method(3, PROBLEM)
     with pytest.raises(TypeError, match=r"key is an array of shape \(2,\)"):
         method(jax.random.split(jax.random.key(0)), PROBLEM)
-    with pytest.raises(TypeError, match="problem is a Net, expected an onebasin.Problem: write"):
+    with pytest.raises(TypeError, match=r"problem is a Net, expected an onebasin.Problem: write"):
         method(jax.random.key(0), PROBLEM.net)
 
 

@@ -99,8 +99,8 @@ def align(
     """Move the network A onto the network B, by a symmetry that leaves its function alone.
 
     What was moved is written to --out, if given, and its certificate printed: the cost before and
-    after, and for each factor the swaps and the least margin of a match over the next best. Files are
-    safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel; of
+    after, and for each factor the swaps and the least margin of a match over the next best. Files
+    are safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel; of
     PyTorch modules they are state dicts, and .pt files with nothing but tensors are read too.
 
     Example: `onebasin align onebasin-demo/a.safetensors onebasin-demo/b.safetensors
