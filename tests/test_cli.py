@@ -47,6 +47,16 @@ def test_help_has_an_example(command: str) -> None:
     assert f"Example: onebasin {command}" in " ".join(plain.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "example"), [((), "onebasin demo"), (("data",), "onebasin data get mnist")]
+)
+def test_help_on_several_commands_has_an_example(arguments: tuple[str, ...], example: str) -> None:
+    result = invoke(*arguments, "--help")
+    assert result.exit_code == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    assert f"Example: {example}" in " ".join(plain.split())
+
+
 def test_symmetries_of_the_example() -> None:
     result = invoke("symmetries", EXAMPLE)
     assert result.exit_code == 0, result.stderr

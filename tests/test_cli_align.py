@@ -170,6 +170,23 @@ def test_a_planted_element_is_undone(b: Any) -> None:
     assert (found["moved"], found["reference"]) == ("a.safetensors", "b.safetensors")
 
 
+@pytest.mark.parametrize("moved", ["a.safetensors", "draws.safetensors"])
+def test_without_a_file_for_it_nothing_is_written(moved: str) -> None:
+    command = f"align {moved} b.safetensors --model user:factory"
+    before = sorted(Path().rglob("*"))
+    result = invoke(*command.split())
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == (
+        "Nothing was written: --out FILE keeps what was moved."
+    )
+    found = parts(invoke(*command.split(), "--json"))
+    assert found["out"] is None
+    assert found["cost_name"] == "weights"
+    assert [path for path in sorted(Path().rglob("*")) if path.suffix != ".pyc"] == [
+        path for path in before if path.suffix != ".pyc"
+    ]
+
+
 def test_planted_scales_are_undone(b: Any) -> None:
     command = "align scaled.safetensors b.safetensors --model user:relu --out c.safetensors"
     assert invoke(*command.split()).exit_code == 0
@@ -320,6 +337,10 @@ MISTAKES = [
     (f"{ALIGN} --scaling unit_norm", "did you mean 'unit-norm'?"),
     (f"{ALIGN} --engine local", "Got --engine local, and a.safetensors holds one network"),
     (f"{ALIGN} --address auto", "Got --address auto, expected it with --engine ray"),
+    (
+        "align draws.safetensors --model user:factory --engine local",
+        "Got --engine local without --out, and its tasks keep their files beside that",
+    ),
     (f"{ALIGN} --engine slurm", "Got the engine 'slurm', expected one of local, ray"),
     (f"{ALIGN.replace('a.s', 'draws.s')} --restarts 3", "Got --restarts 3, and draws.safetensors"),
     (f"{ALIGN.replace('factory', 'shapes')} --cost activations", "pass --data MODULE:LOADER"),

@@ -71,11 +71,17 @@ def test_get_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.exit_code == 0, result.stderr
         assert "mnist: downloaded" in result.stdout
         assert "already here" in invoke("get", "mnist").stdout
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
+        elsewhere = tmp_path / "made" / "elsewhere"
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
         invoke("get", "mnist", "--root", str(elsewhere))
         assert {path.name for path in (elsewhere / "mnist").iterdir()} == set(files)
+
+
+def test_a_file_is_no_folder_to_download_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = invoke("get", "mnist", "--root", str(tmp_path / "file"))
+    assert result.exit_code == 2
+    assert "file, which cannot be made a folder" in result.stderr
 
 
 def test_check(root: Path) -> None:

@@ -31,6 +31,12 @@ def pair():
 def shapes():
     return Net(), jax.ShapeDtypeStruct((1, 3), jnp.float32)
 
+def plain():
+    return (Net().init, Net().apply), jnp.ones((1, 3))
+
+def plain_triple():
+    return [Net().init, Net().apply], {"w": jnp.ones((3, 2))}, jnp.ones((1, 3))
+
 def linen():
     return nn.Dense(2), jnp.ones((1, 3))
 
@@ -84,7 +90,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["triple", "pair", "shapes", "linen", "linen_triple", "Group.inner"]
+    "name",
+    ["triple", "pair", "plain", "plain_triple", "shapes", "linen", "linen_triple", "Group.inner"],
 )
 @pytest.mark.parametrize("module", ["user_models", "user_models.py", "./user_models.py"])
 def test_every_form_gives_a_model_that_runs(module: str, name: str) -> None:

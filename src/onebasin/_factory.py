@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 EXPECTED = (
-    "(apply_fn, params, inputs), or (net, inputs) where net is a PyTorch module or has "
-    ".init(key, inputs) and .apply(params, inputs)"
+    "(apply_fn, params, inputs), or (net, inputs) where net is a PyTorch module, a pair (init, "
+    "apply) of functions, or has .init(key, inputs) and .apply(params, inputs)"
 )
 
 
@@ -232,6 +232,10 @@ def _call(factory: Callable[[], Any], name: str) -> Any:
 
 
 def _as_model(returned: Any, name: str, seed: int) -> Model:
+    if isinstance(returned, tuple) and len(returned) in (2, 3):
+        from onebasin.nets.net import net_of
+
+        returned = (net_of(returned[0]), *returned[1:])
     match returned:
         case (module, inputs) if is_torch(module):
             return _converted(module, inputs, name)

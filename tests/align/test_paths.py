@@ -135,3 +135,12 @@ POINT = {"w": jnp.ones(2)}
 def test_bad_input_is_named(a, b, path, message):
     with pytest.raises((ValueError, TypeError), match=message):
         interpolate(a, b, 0.5, path)
+
+
+@pytest.mark.parametrize("end", [POINT, Gaussian(POINT, 1.0)])
+def test_one_point_at_a_time(end):
+    t = jnp.linspace(0, 1, 3)
+    with pytest.raises(ValueError, match=r"t has shape \(3,\), expected one number: .* jax.vmap"):
+        interpolate(end, end, t)
+    along = jax.vmap(lambda t: interpolate(end, end, t))(t)
+    assert jax.tree.leaves(along)[0].shape == (3, 2)

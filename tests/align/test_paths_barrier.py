@@ -58,6 +58,25 @@ def test_expected_loss_of_gaussians():
     assert float(mixture.height) < 1e-5
 
 
+PLAIN = {
+    "a Python float": lambda w: float(well(w)),
+    "NumPy": lambda w: np.sum((np.asarray(w) ** 2 - 1) ** 2),
+    "a branch on a value": lambda w: well(w) if w[0] > -5 else 0.0,
+    "a dictionary": lambda w: {"loss": float(well(w))},
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_losses_that_cannot_be_traced_are_called_for_each_point(name):
+    networks = (jnp.ones(2), jnp.full(2, -2.0))
+    gaussians = tuple(Gaussian(mean, 0.1) for mean in networks)
+    for ends, path in ((networks, "geodesic"), (gaussians, "geodesic"), (gaussians, "mixture")):
+        found = barrier(PLAIN[name], *ends, points=4, path=path, num_samples=3)
+        expected = barrier(well, *ends, points=4, path=path, num_samples=3)
+        curve = found.curve["loss"] if isinstance(found.curve, dict) else found.curve
+        np.testing.assert_allclose(curve, expected.curve, rtol=1e-5)
+
+
 def test_random_numbers_are_common_to_all_points():
     q = Gaussian(jnp.ones(3), 0.5)
     found = barrier(well, q, q, num_samples=3, key=jax.random.key(7))

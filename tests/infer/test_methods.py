@@ -122,6 +122,27 @@ def test_another_problem_does_not_continue_a_run(name: str, tmp_path) -> None:
         quick(name, key=5, run=tmp_path / "run")
 
 
+@pytest.mark.parametrize("distance", [1, 10])
+def test_the_default_training_of_a_small_problem_reaches_the_best_network(distance: int) -> None:
+    """Wherever it starts: a convex problem has one."""
+    known = linear_regression()
+    net = ob.Net(
+        lambda key, x: {"w": distance * jax.random.normal(key, (3,))}, known.problem.net.apply
+    )
+    train = (known.problem.inputs, known.problem.targets)
+    problem = ob.Problem(net, train, likelihood="gaussian", noise=0.5)
+    found = ob.infer.ensemble(jax.random.key(0), problem)
+    best = problem.log_density({"w": jnp.asarray(known.mean, jnp.float32)})
+    np.testing.assert_allclose(found.log_density, best, atol=0.01)
+
+
+def test_the_default_training_gives_way_to_what_is_given() -> None:
+    plain = quick("ensemble", epochs=5)
+    assert same(plain, quick("ensemble", epochs=5, learning_rate=3e-3))
+    found = ob.infer.ensemble(jax.random.key(0), PROBLEM, num_networks=1, learning_rate=3e-3)
+    assert found.info["loss"].shape == (2000, 1)
+
+
 def test_snapshots_along_training() -> None:
     draws = quick("ensemble", epochs=6, every=2)
     assert draws.statistics["epoch"].tolist() == [2, 4, 6, 2, 4, 6]
@@ -173,6 +194,50 @@ def test_many_modes() -> None:
     assert ob.infer.multi_mode(sampled, 3)(jax.random.key(0), problem).modes == (0, 1, 2)
 
 
+# What is counted by `modes` in their place.
+COUNTED = ("num_chains", "num_networks")
+
+
+@pytest.mark.parametrize("name", ["hmc", "sghmc", "swag", "laplace", "mean_field"])
+def test_many_modes_are_called_like_any_method(name: str) -> None:
+    options = {k: v for k, v in QUICK[name].items() if k not in COUNTED}
+    method = getattr(ob.infer, name)
+    found = ob.infer.multi_mode(jax.random.key(0), PROBLEM, method=method, modes=2, **options)
+    assert same(found, quick(name))
+    assert same(found, ob.infer.multi_mode(method, 2)(jax.random.key(0), PROBLEM, **options))
+
+
+def test_many_modes_need_nothing_but_a_key_and_a_problem() -> None:
+    found = ob.infer.multi_mode(jax.random.key(0), PROBLEM)
+    assert len(found.components) == 5
+    named = ob.infer.multi_mode(key=jax.random.key(0), problem=PROBLEM, modes=1, epochs=1)
+    assert isinstance(named, ob.Gaussian)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {}, r"got 0 arguments, expected multi_mode\(key, problem"),
+        ((jax.random.key(0),), {}, "got 1 arguments"),
+        ((0, PROBLEM), {}, r"an int, .* write jax.random.key\(0\)"),
+        (
+            (jax.random.key(0), PROBLEM.net),
+            {},
+            "the problem is a Net, expected an onebasin.Problem",
+        ),
+        ((jax.random.key(0), PROBLEM), {"method": "swag"}, "the method is a str"),
+        ((jax.random.key(0), PROBLEM), {"modes": 0}, "modes=0, expected at least one"),
+        ((jax.random.key(0), PROBLEM), {"modes": 2.5}, "modes is a float"),
+        ((jax.random.key(0), PROBLEM), {"num_networks": 3}, "expected `modes` in its place"),
+        ((ob.infer.swag, 2), {"epochs": 3}, "got epochs next to a method"),
+        ((ob.infer.swag, 2), {"modes": 3}, "got modes next to a method"),
+    ],
+)
+def test_many_modes_refuse_other_forms(arguments, options, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        ob.infer.multi_mode(*arguments, **options)
+
+
 BAD = {
     "batch": ("ensemble", {"batch_size": 21}, "batch_size=21 and 20 examples"),
     "no networks": ("ensemble", {"num_networks": 0}, "at least one"),
@@ -191,6 +256,22 @@ def test_bad_arguments_are_one_clear_sentence(name: str) -> None:
     method, arguments, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         quick(method, **arguments)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_comes_first_is_a_key_and_a_problem(name: str) -> None:
+    method = getattr(ob.infer, name)
+    with pytest.raises(TypeError, match=r"key is an int, .* write jax.random.key\(3\)"):
+        method(3, PROBLEM)
+    with pytest.raises(TypeError, match=r"key is an array of shape \(2,\)"):
+        method(jax.random.split(jax.random.key(0)), PROBLEM)
+    with pytest.raises(TypeError, match=r"problem is a Net, expected an onebasin.Problem: write"):
+        method(jax.random.key(0), PROBLEM.net)
+
+
+def test_keys_of_the_older_kind_will_do() -> None:
+    found = ob.infer.ensemble(jax.random.PRNGKey(0), PROBLEM, num_networks=2, epochs=5)
+    assert near(found, quick("ensemble"))
 
 
 def test_starts_of_another_number() -> None:

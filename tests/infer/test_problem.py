@@ -126,6 +126,8 @@ BAD = {
     "noise of classes": ((NET, (X, Y)), {"noise": 1.0}, "belongs to likelihood='gaussian'"),
     "temperature": ((NET, (X, Y)), {"temperature": 0.0}, "positive"),
     "targets": ((NET, (X, Y * 1.0)), {"likelihood": "gaussian"}, "one number for each output"),
+    "a function": ((NET.apply, (X, Y)), {}, r"network is a function, expected an onebasin.Net"),
+    "three functions": (((NET.init, NET.apply, NET.apply), (X, Y)), {}, "network is a tuple"),
     "prior": ((NET, (X, Y)), {"prior": 0.1}, "expected Normal, Laplace or StudentT"),
 }
 
@@ -135,6 +137,13 @@ def test_bad_input_is_one_clear_sentence(name: str) -> None:
     arguments, options, message = BAD[name]
     with pytest.raises((ValueError, TypeError), match=message):
         ob.Problem(*arguments, **options)
+
+
+def test_a_pair_of_functions_is_a_network() -> None:
+    for pair in ((NET.init, NET.apply), [NET.init, NET.apply]):
+        problem = ob.Problem(pair, (X, Y))
+        assert problem.net == NET
+        assert repr(problem) == repr(ob.Problem(NET, (X, Y)))
 
 
 def test_bad_scales() -> None:

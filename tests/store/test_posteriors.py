@@ -11,6 +11,8 @@ import pytest
 
 import onebasin as ob
 from onebasin.store import Run, StoreError, load, save, save_params, to_datatree
+from onebasin.store.posteriors import parts_of
+from onebasin.store.tensors import write_tensors
 
 MEAN = {"a": [jnp.arange(3.0), jnp.array(2.0)], "b": jnp.ones((2, 2))}
 FACTOR = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), MEAN)
@@ -53,6 +55,27 @@ def test_a_posterior_comes_back(tmp_path: Path, form: str) -> None:
         if not jax.dtypes.issubdtype(old.dtype, jax.dtypes.prng_key):
             assert np.asarray(old).tobytes() == np.asarray(new).tobytes()
     assert repr(load(path)) == repr(posterior)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_byte_that_changed_is_noticed(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "posterior.safetensors"
+    save(path, FORMS[form][0])
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"posterior.safetensors has changed since .* sha256"):
+        load(path)
+    if form == "diagonal":
+        assert isinstance(load(path, check=False), ob.Gaussian)
+
+
+def test_a_file_without_a_checksum_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "posterior.safetensors"
+    arrays, metadata = parts_of(ob.Gaussian(MEAN, 0.5), "the file")
+    with path.open("wb") as file:
+        write_tensors(file, arrays, metadata)
+    assert repr(load(path)) == repr(ob.Gaussian(MEAN, 0.5))
 
 
 def test_what_is_known_of_the_run_is_kept(tmp_path: Path) -> None:

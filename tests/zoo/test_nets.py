@@ -94,6 +94,8 @@ def test_mlp_flattens() -> None:
         (lambda: nets.resnet20(norm="instance"), r"norm='instance'.*'frn', 'layer'.*None"),
         (lambda: nets.resnet18(activation=None), r"activation=None.*'relu'"),
         (lambda: nets.mlp(hidden=(5, 0)), r"hidden=\(5, 0\).*positive integers"),
+        (lambda: nets.mlp(hidden=4), r"hidden=4, expected a tuple such as \(4,\)"),
+        (lambda: nets.cnn(channels=8), r"channels=8, expected a tuple such as \(8,\)"),
         (lambda: nets.optunet(outputs=0), r"outputs=0.*a positive integer"),
         (lambda: shapes(nets.optunet(), 1, 32, 32, 3), r"\(1, 32, 32, 3\).*\(batch, 28, 28, 1\)"),
         (lambda: shapes(nets.cnn(), 1, 784), r"cnn got inputs of shape \(1, 784\).*reshape"),

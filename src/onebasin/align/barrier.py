@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +15,14 @@ from onebasin.align.paths import Path, find_path
 from onebasin.align.predictive import NUM_SAMPLES, PredictiveLoss
 from onebasin.align.telling import by_name, number
 from onebasin.posterior import Gaussian, Mixture
+
+# What JAX says where a function wants the values of arrays, and not their shapes alone.
+WANTS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
 
 
 @jax.tree_util.register_dataclass
@@ -79,7 +87,8 @@ def barrier(
     """The barrier max over t of L(t) - [(1 - t) L(0) + t L(1)] on a path from a to b.
 
     All points are evaluated by one compiled program, one after the other, and draws of Gaussians
-    use the same random numbers at each.
+    use the same random numbers at each. A loss function that JAX cannot trace, since it gives a
+    Python float or computes with NumPy, is called once for each point instead.
 
     Args:
         loss_fn: `loss_fn(params) -> scalar`, or a dictionary of scalars; for Gaussians it is
@@ -118,9 +127,11 @@ def barrier(
         check_end(name, end)
     t = jnp.linspace(0, 1, points)
     key = jax.random.key(0) if key is None else key
-    curve, calibrated, temperature = _along(
-        as_pytree(loss_fn), as_pytree(find_path(a, b, path)), a, b, t, key, num_samples, calibrate
-    )
+    arguments = (as_pytree(loss_fn), as_pytree(find_path(a, b, path)), a, b, t, key, num_samples)
+    try:
+        curve, calibrated, temperature = _along(*arguments, calibrate)
+    except WANTS_VALUES:
+        curve, calibrated, temperature = _points(*arguments, calibrate, one_by_one)
     found = _barrier(t, curve)
     if not calibrate:
         return found
@@ -142,16 +153,22 @@ def as_pytree(fun: Any) -> Any:
     return jax.tree_util.Partial(fun) if len(leaves) == 1 and leaves[0] is fun else fun
 
 
-def loss_of(loss_fn: Any, posterior: Any, key: jax.Array, num_samples: int | None = None) -> Any:
+def loss_of(
+    loss_fn: Any,
+    posterior: Any,
+    key: jax.Array,
+    num_samples: int | None = None,
+    mapped: Callable[..., Any] = jax.lax.map,
+) -> Any:
     """The loss of a network, or of a posterior by draws; clones the key."""
     if isinstance(loss_fn, PredictiveLoss):
         return loss_fn.scores(loss_fn.log_predictive(posterior, key, num_samples))
     if isinstance(posterior, Mixture):
-        parts = [loss_of(loss_fn, c, key, num_samples) for c in posterior.components]
+        parts = [loss_of(loss_fn, c, key, num_samples, mapped) for c in posterior.components]
         return jax.tree.map(lambda *p: jnp.dot(jnp.stack(p), posterior.weights), *parts)
     if isinstance(posterior, Gaussian):
         keys = jax.random.split(jax.random.clone(key), num_samples or NUM_SAMPLES)
-        values = jax.lax.map(lambda k: _scalars(loss_fn(posterior.draw(k))), keys)
+        values = mapped(lambda k: _scalars(loss_fn(posterior.draw(k))), keys)
         return jax.tree.map(jnp.mean, values)
     return _scalars(loss_fn(posterior))
 
@@ -166,8 +183,13 @@ def _scalars(value: Any) -> Any:
     return value
 
 
-@functools.partial(jax.jit, static_argnames=("num_samples", "calibrate"))
-def _along(
+def one_by_one(fun: Callable[[Any], Any], items: jax.Array) -> Any:
+    """As `jax.lax.map`, by calls of Python."""
+    values = [fun(item) for item in items]
+    return jax.tree.map(lambda *v: jnp.stack([jnp.asarray(x) for x in v]), *values)
+
+
+def _points(
     loss_fn: Any,
     path: Any,
     a: Any,
@@ -176,15 +198,21 @@ def _along(
     key: jax.Array,
     num_samples: int | None,
     calibrate: bool,
+    mapped: Callable[..., Any] = jax.lax.map,
 ) -> tuple[Any, Any, Any]:
+    """The loss at every point, and calibrated, and the temperatures."""
+
     def at(t: jax.Array) -> tuple[Any, Any, Any]:
         posterior = path(a, b, t)
         if not calibrate:
-            return loss_of(loss_fn, posterior, key, num_samples), None, None
+            return loss_of(loss_fn, posterior, key, num_samples, mapped), None, None
         log_probs = loss_fn.log_predictive(posterior, key, num_samples)
         return loss_fn.scores(log_probs), *loss_fn.calibrated(log_probs)
 
-    return jax.lax.map(at, t)
+    return mapped(at, t)  # type: ignore[no-any-return]
+
+
+_along = jax.jit(_points, static_argnames=("num_samples", "calibrate", "mapped"))
 
 
 def _barrier(t: jax.Array, curve: Any) -> Barrier:

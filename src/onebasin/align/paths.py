@@ -36,7 +36,7 @@ def interpolate(a: Any, b: Any, t: Any, path: str | Path = "geodesic") -> Any:
     Args:
         a: Parameters, or a `Gaussian`.
         b: The same form for the same model.
-        t: Where on the path; may be traced.
+        t: Where on the path, one number; may be traced. For several, `jax.vmap` over it.
         path: A name from above, a `Bend`, or any function (a, b, t) -> parameters or `Gaussian`.
 
     Returns:
@@ -54,7 +54,13 @@ def interpolate(a: Any, b: Any, t: Any, path: str | Path = "geodesic") -> Any:
         >>> [round(float(x), 3) for x in (*half.mean, *half.std)]
         [0.707, 0.707, 0.141, 0.141]
     """
-    return find_path(a, b, path)(a, b, t)
+    found = find_path(a, b, path)
+    if not callable(path) and jnp.shape(t) != ():
+        raise ValueError(
+            f"t has shape {jnp.shape(t)}, expected one number: for several points, "
+            "jax.vmap(lambda t: onebasin.interpolate(a, b, t))(t)"
+        )
+    return found(a, b, t)
 
 
 def find_path(a: Any, b: Any, path: str | Path) -> Path:

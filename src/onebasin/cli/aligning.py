@@ -48,8 +48,13 @@ def align(
     *,
     model: ModelOption,
     out: Annotated[
-        Path, typer.Option(metavar="C", help="The file for what was moved; replaced if it exists.")
-    ],
+        Path | None,
+        typer.Option(
+            metavar="C",
+            help="The file for what was moved; replaced if it exists. Without it nothing is "
+            "written.",
+        ),
+    ] = None,
     cost: Annotated[
         str, typer.Option(metavar="NAME", help=f"What is matched: {', '.join(COSTS)}.")
     ] = "weights",
@@ -93,9 +98,9 @@ def align(
 ) -> None:
     """Move the network A onto the network B, by a symmetry that leaves its function alone.
 
-    What was moved is written to --out, and its certificate printed: the cost before and after, and
-    for each factor the swaps and the least margin of a match over the next best. Files are
-    safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel; of
+    What was moved is written to --out, if given, and its certificate printed: the cost before and
+    after, and for each factor the swaps and the least margin of a match over the next best. Files
+    are safetensors, with tensors named by their path in the parameter tree, as Dense_0/kernel; of
     PyTorch modules they are state dicts, and .pt files with nothing but tensors are read too.
 
     Example: `onebasin align onebasin-demo/a.safetensors onebasin-demo/b.safetensors
@@ -107,7 +112,8 @@ def align(
             files = [moving] if reference is None else [moving, reference]
             for path in files:
                 check_file(path)
-            check_out(out, files)
+            if out is not None:
+                check_out(out, files)
             tasks = opened.enter_context(_tasks(engine, address, out))
             loaded = load_model(model, seed)
             networks = read_networks(moving, loaded)
@@ -148,22 +154,27 @@ def align(
                 text, fields = _align_network(symmetry, networks, target, out, loaded, options)
     if as_json:
         to = str(reference) if reference else "mean"
-        print_json({"moved": str(moving), "reference": to, "out": str(out), **fields})
+        written = None if out is None else str(out)
+        print_json({"moved": str(moving), "reference": to, "out": written, **fields})
         return
     typer.echo(text)
-    typer.echo(f"Wrote {out}.")
+    if out is None:
+        typer.echo("Nothing was written: --out FILE keeps what was moved.")
+    else:
+        typer.echo(f"Wrote {out}.")
 
 
 def _align_network(
     symmetry: onebasin.Symmetry,
     network: Any,
     target: Any,
-    out: Path,
+    out: Path | None,
     model: Model,
     options: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     found = onebasin.align(symmetry, network, to=target, **options)
-    save_network(out, found.params, model)
+    if out is not None:
+        save_network(out, found.params, model)
     return str(found), certificate(found)
 
 
@@ -171,7 +182,7 @@ def _align_draws(
     symmetry: onebasin.Symmetry,
     draws: onebasin.Draws,
     target: Any,
-    out: Path,
+    out: Path | None,
     tasks: Engine | None,
     options: dict[str, Any],
 ) -> tuple[str, dict[str, Any]]:
@@ -180,7 +191,8 @@ def _align_draws(
         found = onebasin.align_many(
             symmetry, draws, reference=reference, progress=progress, engine=tasks, **options
         )
-    save_params(out, found.draws)
+    if out is not None:
+        save_params(out, found.draws)
     fields = {
         "cost_name": found.cost_name,
         "draws": len(draws),
@@ -191,13 +203,18 @@ def _align_draws(
 
 
 @contextlib.contextmanager
-def _tasks(engine: str | None, address: str | None, out: Path) -> Iterator[Engine | None]:
+def _tasks(engine: str | None, address: str | None, out: Path | None) -> Iterator[Engine | None]:
     """The engine, with a folder beside the result: it goes when that is there, or nothing is."""
     if engine is None:
         if address is not None:
             raise ValueError(f"got --address {address}, expected it with --engine ray")
         yield None
         return
+    if out is None:
+        raise ValueError(
+            f"got --engine {engine} without --out, and its tasks keep their files beside that: "
+            "give --out FILE, or leave --engine out"
+        )
     folder = out.with_name(f".{out.name}.tasks")
     retries = 0 if engine == "local" else 2
     ended = False

@@ -14,7 +14,7 @@ from onebasin.cli.studying import demo, study
 
 app = typer.Typer(
     name="onebasin",
-    help="Bayesian neural network posteriors, modulo symmetry.",
+    help="Bayesian neural network posteriors, modulo symmetry.\n\nExample: `onebasin demo`",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",

@@ -29,7 +29,7 @@ RootOption = Annotated[
 ]
 
 app = typer.Typer(
-    help="List, download and check data sets.",
+    help="List, download and check data sets.\n\nExample: `onebasin data get mnist`",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -63,7 +63,9 @@ def get(
     root: Annotated[
         Path | None,
         typer.Option(
-            "--root", metavar="DIR", help="The folder to download to, instead of the cache."
+            "--root",
+            metavar="DIR",
+            help="The folder to download to, instead of the cache; made if it is not there.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -75,6 +77,7 @@ def get(
     results = {}
     for source in _sources(names):
         with working(f"Getting {source.name}", as_json, spinner=False):
+            _make(root)
             folders = files.roots(root)
             found = files.find(source, folders, complete=True)
             if found is None:
@@ -126,6 +129,18 @@ def check(
         print_json({"data_sets": results})
     if bad:
         fail(bad)
+
+
+def _make(folder: Path | None) -> None:
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"got --root {folder}, which cannot be made a folder ({error.strerror or error}): name "
+            "another"
+        ) from error
 
 
 def _sources(names: list[str]) -> list[Source]:

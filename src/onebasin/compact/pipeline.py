@@ -51,8 +51,10 @@ class Compact:
         moments: The fit of the first kind, whatever the flavour.
         alignment: How the draws were brought together.
         rows: What each step gained; empty without a model and inputs.
-        choice: What the fit was made with, as chosen on held-out draws; None where nothing was.
+        choice: What the fit was made with, as chosen on held-out draws, if there were enough; None
+            without a model and inputs.
         distilled: Scores of the starts, if the fit was distilled.
+        unchosen: What was asked to be chosen and was not, since two draws leave none to hold out.
     """
 
     posterior: Gaussian | Mixture
@@ -62,6 +64,7 @@ class Compact:
     rows: tuple[Row, ...] = ()
     choice: selecting.Choice | None = None
     distilled: Distilled | None = None
+    unchosen: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compact({self.posterior!r}, {self.flavour})"
@@ -76,6 +79,11 @@ class Compact:
                 for r in self.rows
             ]
             lines.append("against the predictive of all draws on the inputs given")
+            if self.unchosen:
+                lines.append(
+                    f"two draws leave none to hold out: {', '.join(self.unchosen)} as without the "
+                    "model"
+                )
         else:
             lines.append(str(self.alignment))
         return "\n".join(lines)
@@ -106,7 +114,8 @@ def compact(
 
     With a model and training inputs, what is not given (cost, scaling, covariance, temperature) is
     chosen by the predictive of held-out draws on these inputs; without them the cost is "weights",
-    scalings are removed by minimum mass, and the fit is diagonal at temperature 1.
+    scalings are removed by minimum mass, and the fit is diagonal at temperature 1. So it is with
+    two draws, which leave none to hold out; the print says so.
 
     Args:
         symmetry: The model's group.
@@ -173,6 +182,10 @@ def compact(
         return Compact(found, "moments", found, alignment)
     assert apply_fn is not None
     seen = _some(inputs)
+    held_out = selecting.can_hold_out(draws)
+    unchosen = () if held_out else _wanted(symmetry, cost, scaling, covariance, temperature)
+    if not held_out:
+        cost, scaling, num_starts = cost or "weights", _settled(scaling), 1
     for_choice, for_rows, for_distilling = jax.random.split(key, 3)
     alignments = {
         way: align_many(
@@ -188,19 +201,26 @@ def compact(
         )
         for way in _ways(symmetry, len(draws), cost, scaling, num_starts)
     }
-    way, _ = selecting.best_way(apply_fn, {w: a.draws for w, a in alignments.items()}, seen)
-    choice = selecting.choose(
-        apply_fn,
-        way,
-        alignments[way].draws,
-        seen,
-        COVARIANCES if covariance is None else (covariance,),
-        for_choice,
-        symmetry,
-        rank=rank,
-        shrinkage=shrinkage,
-        temperatures=selecting.TEMPERATURES if temperature is None else (temperature,),
-    )
+    way = next(iter(alignments))
+    if held_out:
+        tried = {w: a.draws for w, a in alignments.items()}
+        way, _ = selecting.best_way(apply_fn, tried, seen)
+    if held_out:
+        choice = selecting.choose(
+            apply_fn,
+            way,
+            alignments[way].draws,
+            seen,
+            COVARIANCES if covariance is None else (covariance,),
+            for_choice,
+            symmetry,
+            rank=rank,
+            shrinkage=shrinkage,
+            temperatures=selecting.TEMPERATURES if temperature is None else (temperature,),
+        )
+    else:
+        warmth = 1.0 if temperature is None else temperature
+        choice = selecting.Choice(way, covariance or "diagonal", warmth, 1.0, np.nan)
     alignment = alignments[way]
     aligned = alignment.draws
     fitter = selecting.Fitter.of(aligned, choice.covariance, rank, shrinkage, symmetry)
@@ -236,7 +256,7 @@ def compact(
         )
     )
     if refine is None:
-        return Compact(fitted, "moments", fitted, alignment, tuple(rows), choice)
+        return Compact(fitted, "moments", fitted, alignment, tuple(rows), choice, unchosen=unchosen)
     single = fitted if isinstance(fitted, Gaussian) else moments(fitted)
     given = {name: _start(s) for name, s in (starts or {}).items()}
     distilled = distil(
@@ -255,7 +275,14 @@ def compact(
     )
     rows.append(row(f"distilled from {distilled.start}", distilled.posterior))
     return Compact(
-        distilled.posterior, "distilled", fitted, alignment, tuple(rows), choice, distilled
+        distilled.posterior,
+        "distilled",
+        fitted,
+        alignment,
+        tuple(rows),
+        choice,
+        distilled,
+        unchosen,
     )
 
 
@@ -265,6 +292,24 @@ def _free(symmetry: Symmetry, params: Any, scaling: Any) -> Any:
 
 def _settled(scaling: str | None) -> str | None:
     return "min-mass" if scaling == "auto" else scaling
+
+
+def _wanted(
+    symmetry: Symmetry,
+    cost: str | None,
+    scaling: str | None,
+    covariance: str | None,
+    temperature: float | None,
+) -> tuple[str, ...]:
+    """What is left to be chosen."""
+    open_to = {
+        "cost": cost is None,
+        "scaling": scaling == "auto" and symmetry.scaling_dimension() > 0,
+        "covariance": covariance is None,
+        "temperature": temperature is None,
+        "stretch of the mean": True,
+    }
+    return tuple(name for name, wanted in open_to.items() if wanted)
 
 
 def _ways(

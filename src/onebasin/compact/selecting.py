@@ -26,6 +26,8 @@ from onebasin.symmetry import Symmetry
 
 TEMPERATURES = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
 STRETCHES = (1.0, 1.05, 1.1, 1.15, 1.2)
+# One draw has no spread.
+MIN_FITTED = 2
 
 
 class Way(NamedTuple):
@@ -38,7 +40,10 @@ class Way(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a fit is made with, and what it scored on held-out draws, in nats."""
+    """What a fit is made with, and what it scored on held-out draws, in nats.
+
+    The score is NaN where no draws could be held out.
+    """
 
     way: Way
     covariance: str
@@ -89,13 +94,21 @@ class Fitter:
 
 
 def split(draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to fit to and rows held out: some of the modes, or every fourth draw of one."""
+    """Rows to fit to and rows held out: some of the modes, or every fourth draw of one.
+
+    Where whole modes would leave fewer than two draws to fit to, single draws are held out.
+    """
     modes = np.asarray(draws.mode)
-    if len(draws.modes) == 1:
+    out = np.isin(modes, draws.modes[-max(1, len(draws.modes) // 4) :])
+    if np.sum(~out) < MIN_FITTED:
         out = np.arange(len(draws)) % 4 == 3
-    else:
-        out = np.isin(modes, draws.modes[-max(1, len(draws.modes) // 4) :])
+        out[-1] |= not out.any()
     return np.flatnonzero(~out), np.flatnonzero(out)
+
+
+def can_hold_out(draws: Draws) -> bool:
+    """Whether some draws can be held out and enough be left to fit to."""
+    return len(draws) > MIN_FITTED
 
 
 def best_way(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from onebasin.infer import training
 from onebasin.infer.curvature import largest_curvature
 from onebasin.infer.loop import DivergenceError, Journal, by_member, modes, summary
 from onebasin.infer.problem import Problem
-from onebasin.infer.vectors import to_vector
+from onebasin.infer.vectors import from_vector, to_sampled_vector
 from onebasin.posterior import Draws
 
 
@@ -49,12 +50,12 @@ def start(
             unknowns,
             training.potential,
             optimizer=None,
-            learning_rate=3e-3,
+            learning_rate=None,
             epochs=None,
             batch_size=None,
             memory=memory,
         )
-    return jax.vmap(to_vector)(unknowns)
+    return jax.vmap(to_sampled_vector)(unknowns)
 
 
 def curvature(problem: Problem, positions: jax.Array, key: jax.Array) -> float:
@@ -77,12 +78,18 @@ def shapes(problem: Problem) -> Any:
     return jax.eval_shape(problem.init, jax.random.key(0))
 
 
+def log_density(problem: Problem) -> Callable[[jax.Array], jax.Array]:
+    """The log density as a function of the unknowns as a vector, and of its type."""
+    like = shapes(problem)
+    return lambda x: problem.log_density(from_vector(x, like)).astype(x.dtype)
+
+
 def prior_spread(problem: Problem) -> jax.Array:
     """The prior's standard deviation of every unknown, as a vector, at the temperature."""
     like = shapes(problem)
     scales = problem.join(problem.prior.spread(problem.params_of(like)), 1.0)
     filled = jax.tree.map(lambda s, x: jnp.full(x.shape, s, x.dtype), scales, like)
-    return to_vector(filled) * jnp.sqrt(problem.temperature)
+    return to_sampled_vector(filled) * jnp.sqrt(problem.temperature)
 
 
 def sample(

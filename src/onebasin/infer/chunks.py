@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from onebasin.engine import Engine, Shared, Task, run_tasks
+from onebasin.infer.checks import check_key_and_problem
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import num_weights
@@ -47,6 +48,7 @@ def on_engine(method: Callable[P, R]) -> Callable[P, R]:
     def dispatched(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        check_key_and_problem(bound.arguments["key"], bound.arguments["problem"])
         given = dict(bound.arguments)
         engine = given["engine"]
         if engine is None or given[count] < 1:

@@ -203,7 +203,7 @@ def dropout(
     num_masks: int = 8,
     epochs: int | None = None,
     batch_size: int | None = None,
-    learning_rate: float = 3e-3,
+    learning_rate: float | None = None,
     init: Any = "random",
     memory: int | None = None,
     progress: bool = False,
@@ -220,9 +220,9 @@ def dropout(
         num_networks: How many networks to train.
         num_samples: How many masked networks to draw from each.
         num_masks: How many masks a batch is divided among, at most; a divisor of its size is taken.
-        epochs: Epochs of training.
+        epochs: Epochs of training, by default as for `ensemble`.
         batch_size: Examples per step.
-        learning_rate: Of Adam.
+        learning_rate: Of Adam, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
         memory: Budget in bytes of one step.
         progress: Whether to draw a bar.

@@ -34,7 +34,7 @@ def ensemble(
     epochs: int | None = None,
     batch_size: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
-    learning_rate: float = 3e-3,
+    learning_rate: float | None = None,
     objective: str = "map",
     init: Any = "random",
     every: int | None = None,
@@ -50,10 +50,12 @@ def ensemble(
         key: Random key.
         problem: What to learn.
         num_networks: How many networks.
-        epochs: Passes over the data; by default 50, or as many as make 2,000 steps.
+        epochs: Passes over the data; by default 50, or as many as make 2,000 steps, 5,000 where
+            they are cheap and `learning_rate` is not given either.
         batch_size: Examples per step; by default 100, or all of smaller data.
         optimizer: Any optax optimiser; by default Adam with a cosine schedule.
-        learning_rate: Of the default optimiser.
+        learning_rate: Of the default optimiser; by default 3e-3, or 3e-2 where passes over the data
+            are cheap and `epochs` is not given either.
         objective: "map", or "likelihood" for no prior term (weight decay, if any, is then the
             optimiser's).
         init: "random", "prior", `Draws` of as many networks, or one network's parameters for all.

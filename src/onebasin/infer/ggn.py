@@ -103,6 +103,8 @@ def parts_of(
         inputs, targets = problem.take(row[None])
         outputs, entering, pull = model.pullback(problem.params_of(unknowns), inputs)
         root = weight * likelihood_root(problem, unknowns, outputs, targets)
+        # The pullback takes the type of the outputs, and the root may be more precise.
+        root = root.astype(outputs.dtype)
         root = mixed(root, jax.random.fold_in(key, row), probes)
         derivatives, others = jax.vmap(pull)(root)
         fit = jnp.sum(problem.log_likelihoods(unknowns, outputs, targets))

@@ -25,7 +25,7 @@ from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
-from onebasin.infer.vectors import from_vector
+from onebasin.infer.vectors import default_float, from_vector
 from onebasin.posterior import Draws
 from onebasin.store import Run
 
@@ -75,7 +75,7 @@ class Transition:
         chain, info = blackjax.hmc.build_kernel()(
             jax.random.fold_in(key, number),
             chain,
-            lambda x: problem.log_density(from_vector(x, like)),
+            chains.log_density(problem),
             step_size * (1 + u),
             inverse_mass,
             jnp.clip(leapfrogs, 1, self.max_leapfrogs),
@@ -209,14 +209,11 @@ def run_chains(
         first = 1 / np.sqrt(chains.curvature(problem, positions, for_curvature))
     else:
         first = step_size
-    like = chains.shapes(problem)
-    states = jax.lax.map(
-        lambda x: blackjax.hmc.init(x, lambda v: problem.log_density(from_vector(v, like))),
-        positions,
-    )
+    density = chains.log_density(problem)
+    states = jax.lax.map(lambda x: blackjax.hmc.init(x, density), positions)
     adaptation = _dual_averaging(step.target)[0](jnp.asarray(first, positions.dtype))
     # Until it is averaged, the average is where the search starts.
-    adaptation = adaptation._replace(log_step_size_avg=jnp.log(jnp.asarray(first, jnp.float32)))
+    adaptation = adaptation._replace(log_step_size_avg=jnp.log(jnp.asarray(first, default_float())))
     one = jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), states)
     group = group_size(
         lambda d, c, s, n: step.member((*d, jax.random.key(0)), (c, jax.random.key(0)), s, n),

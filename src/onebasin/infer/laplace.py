@@ -55,7 +55,7 @@ def laplace(
     num_networks: int = 1,
     epochs: int | None = None,
     batch_size: int | None = None,
-    learning_rate: float = 3e-3,
+    learning_rate: float | None = None,
     init: Any = "random",
     memory: int | None = None,
     progress: bool = False,
@@ -82,9 +82,9 @@ def laplace(
             from, without bias; None takes all outputs. With a hundred classes, a few directions
             cost a small part of the time and say as much, summed over the data.
         num_networks: How many networks to train.
-        epochs: Epochs of training; 0 takes `init` as it stands.
+        epochs: Epochs of training, by default as for `ensemble`; 0 takes `init` as it stands.
         batch_size: Examples per step of training.
-        learning_rate: Of Adam in training.
+        learning_rate: Of Adam in training, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
         memory: Budget in bytes of one step.
         progress: Whether to draw bars.

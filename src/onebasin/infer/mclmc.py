@@ -28,7 +28,6 @@ from onebasin.infer.hmc import outputs_of, product_precision
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
-from onebasin.infer.vectors import from_vector
 from onebasin.posterior import Draws
 from onebasin.store import Run
 
@@ -54,6 +53,7 @@ class Walk:
         problem, length, step_size, thin = data
         chain, key = member
         like = chains.shapes(problem)
+        density = chains.log_density(problem)
         kernel = blackjax.mclmc.build_kernel()
         own = jax.random.fold_in(key, number)
 
@@ -63,7 +63,7 @@ class Walk:
                 # As plain numbers: JAX's check for reused keys does not see through branches.
                 jax.random.key_data(jax.random.fold_in(own, i)),
                 chain,
-                lambda x: problem.log_density(from_vector(x, like)),
+                density,
                 1.0,
                 length,
                 step_size,
@@ -130,13 +130,10 @@ def mclmc(
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)
     if positions.shape[1] < 2:
         raise ValueError("mclmc needs at least two unknowns, got one: use hmc")
-    like = chains.shapes(problem)
+    density = chains.log_density(problem)
     directions = jax.random.split(for_momentum, num_chains)
     states = jax.lax.map(
-        lambda xs: blackjax.mclmc.init(
-            xs[0], lambda v: problem.log_density(from_vector(v, like)), xs[1]
-        ),
-        (positions, directions),
+        lambda xs: blackjax.mclmc.init(xs[0], density, xs[1]), (positions, directions)
     )
     walk = Walk(product_precision(precision))
     first = jax.tree.map(lambda x: x[0], states)
@@ -182,14 +179,13 @@ def _tuned(
     """L and the step size that blackjax finds on one chain."""
     import blackjax
 
-    like = chains.shapes(problem)
     with jax.default_matmul_precision(precision):
         _, found, _ = blackjax.mclmc_find_L_and_step_size(
             blackjax.mclmc.build_kernel(),
             round(steps / TUNED_SHARE),
             state,
             jax.random.key_data(key),
-            lambda x: problem.log_density(from_vector(x, like)),
+            chains.log_density(problem),
             desired_energy_var=energy_variance,
             diagonal_preconditioning=False,
         )

@@ -21,7 +21,6 @@ from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
-from onebasin.infer.vectors import from_vector
 from onebasin.posterior import Draws
 from onebasin.store import Run
 
@@ -45,7 +44,7 @@ class NoUTurn(Transition):
         chain, info = blackjax.nuts.build_kernel()(
             jax.random.key_data(jax.random.fold_in(key, number)),
             chain,
-            lambda x: problem.log_density(from_vector(x, like)),
+            chains.log_density(problem),
             step_size,
             inverse_mass,
             self.max_doublings,

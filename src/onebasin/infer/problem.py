@@ -21,6 +21,7 @@ import numpy as np
 from onebasin._factory import is_torch
 from onebasin.infer.priors import Normal, Prior
 from onebasin.nets import Net
+from onebasin.nets.net import is_net, net_of
 from onebasin.posterior import Draws, Gaussian
 from onebasin.posterior.trees import is_float, named_leaves
 
@@ -40,8 +41,8 @@ class Problem:
     back the former as `params` and the latter as the statistic "noise".
 
     Args:
-        net: The network; its outputs are logits (example, class) or means (example, ...). A PyTorch
-            module is converted.
+        net: The network, a `Net` or a plain pair (init, apply) of functions; its outputs are logits
+            (example, class) or means (example, ...). A PyTorch module is converted.
         train: Inputs and targets: integer classes (example,), or numbers like the outputs.
         prior: The prior of the parameters.
         likelihood: "categorical", "gaussian", or a function from outputs and targets to the log
@@ -66,7 +67,7 @@ class Problem:
 
     def __init__(
         self,
-        net: Net,
+        net: Net | tuple[Callable[..., Any], Callable[..., Any]],
         train: tuple[Any, Any],
         prior: Prior = Normal(1.0),  # noqa: B008
         likelihood: str | Callable[[jax.Array, jax.Array], jax.Array] = "categorical",
@@ -87,7 +88,13 @@ class Problem:
             )
         if noise is not None and likelihood != "gaussian":
             raise ValueError(f"noise={noise} belongs to likelihood='gaussian', got {likelihood!r}")
-        self.net = net
+        self.net = net_of(net)
+        if not is_net(self.net) and not is_torch(net):
+            raise TypeError(
+                f"the network is a {type(net).__name__}, expected an onebasin.Net, a pair "
+                "(init, apply) of functions init(key, inputs) and apply(params, inputs), or a "
+                "PyTorch module"
+            )
         self.prior = prior
         self.likelihood = likelihood
         self.noise = noise

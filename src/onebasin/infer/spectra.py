@@ -69,7 +69,7 @@ class Dense:
 
     def apply(self, function: Function, vector: jax.Array) -> jax.Array:
         own = _dot(self.vectors, function(self.values) * _dot(vector[self.places], self.vectors))
-        return jnp.zeros_like(vector).at[self.places].set(own)
+        return jnp.zeros_like(vector, own.dtype).at[self.places].set(own)
 
 
 @jax.tree_util.register_dataclass
@@ -94,7 +94,7 @@ class Kronecker:
 
     def apply(self, function: Function, vector: jax.Array) -> jax.Array:
         rest = function(self.rest) * vector[self.rest_places]
-        result = jnp.zeros_like(vector).at[self.rest_places].set(rest)
+        result = jnp.zeros_like(vector, rest.dtype).at[self.rest_places].set(rest)
         for places, (a, g) in zip(self.places, self.factors, strict=True):
             rotated = _dot(_dot(a[1].T, vector[places]), g[1]) * function(_outer(a, g))
             result = result.at[places].set(_dot(_dot(a[1], rotated), g[1].T))

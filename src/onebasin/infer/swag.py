@@ -41,7 +41,7 @@ def swag(
     batch_size: int | None = None,
     swag_learning_rate: float = 0.01,
     momentum: float = 0.9,
-    learning_rate: float = 3e-3,
+    learning_rate: float | None = None,
     init: Any = "random",
     memory: int | None = None,
     progress: bool = False,
@@ -57,11 +57,11 @@ def swag(
         num_networks: How many networks; more than one makes a mixture.
         num_samples: How many networks along the way, one per epoch, the Gaussian is fitted to.
         rank: How many of the last deviations are kept, K; all by default, 0 for a diagonal fit.
-        epochs: Epochs of the training before.
+        epochs: Epochs of the training before, by default as for `ensemble`.
         batch_size: Examples per step.
         swag_learning_rate: The constant rate of SGD.
         momentum: Its momentum.
-        learning_rate: Of Adam in the training before.
+        learning_rate: Of Adam in the training before, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
         memory: Budget in bytes of one step.
         progress: Whether to draw bars.
@@ -80,7 +80,11 @@ def swag(
         raise ValueError(f"got rank={rank}, expected 0, or 2 to num_samples={num_samples}")
     journal = Journal.open("swag", key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_swag = jax.random.split(key, 3)
-    settings = {"batch_size": batch_size, "memory": memory, "learning_rate": learning_rate}
+    settings: dict[str, Any] = {
+        "batch_size": batch_size,
+        "memory": memory,
+        "learning_rate": learning_rate,
+    }
     trained, before = training.train(
         journal,
         "training",
@@ -90,7 +94,7 @@ def swag(
         training.potential,
         optimizer=None,
         epochs=epochs,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
     _, outputs = training.train(
         journal,
@@ -103,7 +107,7 @@ def swag(
         epochs=num_samples,
         every=1,
         snapshot=kept,
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
     info = summary(journal, training_loss=before["loss"], loss=outputs["loss"])
     fitted = [

@@ -20,6 +20,12 @@ from onebasin.posterior.trees import check_same, num_weights
 
 BATCH_SIZE = 100
 MIN_STEPS = 2000
+LEARNING_RATE = 3e-3
+# Adam goes about its rate in a step, along a cosine half of that: 2,000 steps at 3e-3 go no further
+# than 3, which is not always where the start of a small problem has to go.
+CHEAP_EPOCH = 2**18
+CHEAP_STEPS = 5000
+CHEAP_LEARNING_RATE = 3e-2
 Objective = Callable[[Problem, Any, Batch, jax.Array], jax.Array]
 
 
@@ -85,7 +91,7 @@ def train(
     objective: Objective,
     *,
     optimizer: optax.GradientTransformation | None,
-    learning_rate: float,
+    learning_rate: float | None,
     epochs: int | None,
     batch_size: int | None,
     memory: int | None,
@@ -102,8 +108,10 @@ def train(
         variables: Stacked start of all members.
         objective: objective(problem, variables, batch, key) of one member, to be minimised.
         optimizer: Any optax optimiser; None for Adam with a cosine schedule.
-        learning_rate: Of that Adam.
-        epochs: Passes over the data; None for 50, or as many as make 2,000 steps.
+        learning_rate: Of that Adam; None for 3e-3.
+        epochs: Passes over the data; None for 50, or as many as make 2,000 steps. Where they are
+            cheap, and neither they nor the rate nor the optimiser is given, as many as make 5,000
+            steps, at 3e-2.
         batch_size: Examples per step; None for 100, or all of smaller data.
         memory: Budget in bytes.
         every: Epochs between snapshots; without it there are none.
@@ -115,11 +123,15 @@ def train(
     """
     batch_size = checked_batch(problem, batch_size)
     steps = problem.num_examples // batch_size
-    epochs = max(50, -(-MIN_STEPS // steps)) if epochs is None else epochs
+    least, rate = MIN_STEPS, LEARNING_RATE
+    if optimizer is None and learning_rate is None and epochs is None and _is_cheap(problem):
+        least, rate = CHEAP_STEPS, CHEAP_LEARNING_RATE
+    epochs = max(50, -(-least // steps)) if epochs is None else epochs
     if epochs < 1:
         raise ValueError(f"got epochs={epochs}, expected at least one")
     if optimizer is None:
-        optimizer = default_optimizer(learning_rate, epochs * steps)
+        given = rate if learning_rate is None else learning_rate
+        optimizer = default_optimizer(given, epochs * steps)
     members = jax.tree.leaves(variables)[0].shape[0]
     state = (
         variables,
@@ -142,6 +154,11 @@ def train(
     step = dataclasses.replace(step, group=group)
     state, outputs = journal.phase(name, step, problem, state, epochs // (every or 1))
     return state[0], outputs
+
+
+def _is_cheap(problem: Problem) -> bool:
+    """Whether a pass over the data costs so little that more of them do no harm."""
+    return problem.num_examples * num_weights(problem.shapes()) <= CHEAP_EPOCH
 
 
 @functools.lru_cache(maxsize=64)

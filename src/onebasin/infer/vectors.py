@@ -14,6 +14,22 @@ def to_vector(tree: Any) -> jax.Array:
     return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(tree)])
 
 
+def default_float() -> Any:
+    """The type that plain Python floats get: double precision where that is switched on."""
+    return jnp.result_type(float)
+
+
+def to_sampled_vector(tree: Any) -> jax.Array:
+    """All leaves, one after the other, as a sampler's kernel computes with them.
+
+    Where double precision is switched on, the kernels' own numbers are double: what they move has
+    to be so as well, whatever the type of the weights.
+    """
+    vector = to_vector(tree)
+    double = default_float()
+    return vector.astype(double) if double == jnp.float64 else vector
+
+
 def from_vector(vector: jax.Array, shapes: Any) -> Any:
     """The tree of given shapes and types whose leaves lie in a vector."""
     leaves, structure = jax.tree.flatten(shapes)

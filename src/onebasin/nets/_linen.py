@@ -1,7 +1,7 @@
 """What the Flax networks of this room share."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import flax.linen as nn
@@ -35,6 +35,13 @@ def lookup(what: str, known: Mapping[Any, Value], name: object) -> Value:
             "choose one of these."
         )
     return known[name]
+
+
+def sequence(**values: object) -> None:
+    """Raise unless each argument is a sequence, and not one number."""
+    for name, value in values.items():
+        if not isinstance(value, Iterable):
+            raise ValueError(f"Got {name}={value!r}, expected a tuple such as ({value!r},).")
 
 
 def positive(**values: object) -> None:

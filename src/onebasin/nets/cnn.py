@@ -60,5 +60,6 @@ def cnn(
     """
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
     _linen.lookup("pool", POOLS, pool)
+    _linen.sequence(channels=channels)
     _linen.positive(channels=tuple(channels), dense=dense, outputs=outputs)
     return _linen.as_net(_CNN(tuple(channels), dense, outputs, activation, pool))

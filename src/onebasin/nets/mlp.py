@@ -50,5 +50,6 @@ def mlp(
         (4, 2)
     """
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
+    _linen.sequence(hidden=hidden)
     _linen.positive(hidden=tuple(hidden), outputs=outputs)
     return _linen.as_net(_MLP(tuple(hidden), outputs, activation, bias))

@@ -29,3 +29,23 @@ class Net:
 
     init: Callable[[jax.Array, Any], Any]
     apply: Callable[[Any, Any], Any]
+
+
+def net_of(candidate: Any) -> Any:
+    """A plain pair (init, apply) of functions as a `Net`; anything else as it is.
+
+    Example:
+        >>> from onebasin.nets.net import net_of
+        >>> net_of((lambda key, x: 0.0, lambda w, x: w * x)).apply(2.0, 3.0)
+        6.0
+    """
+    pair = isinstance(candidate, tuple | list) and len(candidate) == 2
+    if pair and not is_net(candidate) and all(callable(part) for part in candidate):
+        return Net(*candidate)
+    return candidate
+
+
+def is_net(candidate: Any) -> bool:
+    """Whether something is a network: whatever has the two functions."""
+    parts = (getattr(candidate, name, None) for name in ("init", "apply"))
+    return all(callable(part) for part in parts)

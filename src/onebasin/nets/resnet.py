@@ -151,6 +151,7 @@ def resnet(
     """
     _linen.lookup("norm", NORMS, norm)
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
+    _linen.sequence(blocks=blocks)
     _linen.positive(blocks=tuple(blocks), outputs=outputs, width=width)
     module = _ResNet(tuple(blocks), outputs, norm, width, activation, conv_bias, padding)
     return _linen.as_net(module)

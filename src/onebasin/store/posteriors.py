@@ -17,7 +17,14 @@ from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.errors import StoreError
 from onebasin.store.leaves import arranged, decode, encode, key_names, named, nested
 from onebasin.store.manifest import plain
-from onebasin.store.tensors import map_tensors, read_header, replacing, write_tensors
+from onebasin.store.tensors import (
+    SEAL,
+    checksum_of,
+    map_tensors,
+    read_header,
+    replacing,
+    write_tensors,
+)
 
 FORMAT = "onebasin-posterior"
 VERSION = "1"
@@ -26,6 +33,8 @@ FORMS = {form.__name__: form for form in (Draws, Gaussian, Mixture)}
 
 def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) -> None:
     """Writes a posterior to one safetensors file, which appears when it is complete.
+
+    The file carries the sha256 of what it holds, by which `load` notices damage.
 
     Args:
         path: The file. Its folder must exist.
@@ -48,25 +57,30 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
     arrays, metadata = parts_of(posterior, f"the file {path}")
     try:
         with replacing(path) as file:
-            write_tensors(file, arrays, metadata)
+            write_tensors(file, arrays, {**metadata, SEAL: checksum_of(arrays, metadata)})
     except OSError as error:
         raise StoreError(
             f"the file {path} cannot be written ({error.strerror or error}): name another file."
         ) from error
 
 
-def load(path: str | os.PathLike[str], like: Any = None) -> Draws | Gaussian | Mixture:
+def load(
+    path: str | os.PathLike[str], like: Any = None, *, check: bool = True
+) -> Draws | Gaussian | Mixture:
     """Reads a posterior that `save` wrote, with every type as it was.
 
     Args:
         path: The file.
         like: Parameters of one network, for their structure; nested dictionaries without it.
+        check: Whether to compare the file with its checksum, for which all of it is read once.
 
     Returns:
-        What was saved. Draws are read-only NumPy arrays, which are not read before they are used.
+        What was saved. Draws are read-only NumPy arrays, which are not in memory before they are
+        used.
 
     Raises:
-        StoreError: If the file cannot be read, or holds no posterior of this model.
+        StoreError: If the file cannot be read, has changed since it was written, or holds no
+            posterior of this model.
     """
     path = Path(path)
     try:
@@ -74,7 +88,19 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Draws | Gaussian | M
         arrays = map_tensors(path)
     except OSError as error:
         raise StoreError(f"the file {path} cannot be read ({error.strerror or error}).") from error
+    if check:
+        _check_seal(arrays, header.metadata, path)
     return posterior_of(arrays, header.metadata, like, f"the file {path}")
+
+
+def _check_seal(arrays: Mapping[str, np.ndarray], said: Mapping[str, str], path: Path) -> None:
+    """Refuses a file that has changed since it was written; some have no checksum, and pass."""
+    rest = {name: value for name, value in said.items() if name != SEAL}
+    if SEAL in said and checksum_of(arrays, rest) != said[SEAL]:
+        raise StoreError(
+            f"the file {path} has changed since it was written, its sha256 says: take another "
+            "copy, or pass check=False to read it as it is."
+        )
 
 
 def parts_of(

@@ -6,7 +6,6 @@ answers, so that any number of processes may write it, early or late, and none d
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,15 @@ import numpy as np
 
 from onebasin.store.errors import StoreError
 from onebasin.store.posteriors import parts_of, posterior_of
-from onebasin.store.tensors import map_tensors, read_header, replacing, write_tensors
+from onebasin.store.tensors import (
+    SEAL,
+    checksum_of,
+    map_tensors,
+    read_header,
+    replacing,
+    write_tensors,
+)
 
-SEAL = "sha256"
 QUESTION = "fingerprint"
 
 
@@ -40,7 +45,7 @@ def seal(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            write_tensors(file, held, {**metadata, SEAL: _checksum(held, metadata)})
+            write_tensors(file, held, {**metadata, SEAL: checksum_of(held, metadata)})
     except OSError as error:
         raise StoreError(
             f"the file {path} cannot be written ({error.strerror or error}): make room, or name "
@@ -76,7 +81,7 @@ def unseal(
     checksum = metadata.pop(SEAL, "")
     if metadata.get(QUESTION) != question:
         raise StoreError(f"the file {path} is the result of other inputs: remove it.")
-    if not checked and checksum != _checksum(arrays, metadata):
+    if not checked and checksum != checksum_of(arrays, metadata):
         raise StoreError(f"the file {path} has changed since it was written: remove it.")
     del metadata[QUESTION]
     return arrays, metadata
@@ -121,13 +126,3 @@ def _state(path: Path) -> tuple[int, ...]:
     """What changes when a file is written or replaced."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _checksum(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
-        if array.nbytes:
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

@@ -36,6 +36,8 @@ DTYPES: dict[str, np.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 8
+# The name of a checksum among the metadata of the file that it is of.
+SEAL = "sha256"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,3 +179,14 @@ def sha256_of(path: Path) -> str:
     """The hash of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checksum_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    """The hash of named arrays and of what is said of them, for a file to carry itself."""
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        if array.nbytes:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

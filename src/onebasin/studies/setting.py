@@ -13,6 +13,7 @@ import numpy as np
 from onebasin import data
 from onebasin._factory import FactoryError, converted, describe, is_torch, load_returned
 from onebasin.nets import Net, mlp
+from onebasin.nets.net import is_net, net_of
 from onebasin.studies.config import StudyConfig
 from onebasin.studies.errors import StudyError
 from onebasin.symmetry import Symmetry, discover
@@ -80,7 +81,7 @@ def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu"
 def _own_model(name: str) -> Net:
     expected = (
         "(module, inputs) with a PyTorch module, (net, inputs), or a net: .init(key, inputs) and "
-        ".apply(params, inputs) -> logits"
+        ".apply(params, inputs) -> logits, or these two functions as a pair"
     )
     try:
         found = load_returned(name, "factory", expected)
@@ -88,9 +89,10 @@ def _own_model(name: str) -> Net:
             return converted(*found, name)[0]
     except FactoryError as error:
         raise StudyError(str(error)) from error
-    if isinstance(found, tuple) and len(found) == 2:
-        found = found[0]
-    if not callable(getattr(found, "init", None)) or not callable(getattr(found, "apply", None)):
+    found = net_of(found)
+    if isinstance(found, tuple) and len(found) == 2 and not is_net(found):
+        found = net_of(found[0])
+    if not is_net(found):
         raise StudyError(f"{name} returned {describe(found)}, expected {expected}")
     return Net(found.init, found.apply)
 
