@@ -11,7 +11,7 @@ import onebasin as ob
 from onebasin.align.assignment import Assignment
 from onebasin.align.channels import GAUSSIAN_COSTS, weights
 from onebasin.align.descent import Rival, descend, forward
-from onebasin.align.matching import objective_for
+from onebasin.align.match import objective_for
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.state import State

@@ -11,7 +11,8 @@ WIDE = jnp.ones((2, 40))
 
 
 def distance(a, b):
-    return sum(float(jnp.sum((x - y) ** 2)) for x, y in zip(*map(jax.tree.leaves, (a, b))))
+    pairs = zip(*map(jax.tree.leaves, (a, b)), strict=True)
+    return sum(float(jnp.sum((x - y) ** 2)) for x, y in pairs)
 
 
 def noisy(params, noise):

@@ -26,7 +26,7 @@ from onebasin.align.data_cost import DataCost
 from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import descend
 from onebasin.align.gauge import scaling_elements, size_of
-from onebasin.align.matching import COSTS, DATA_COSTS
+from onebasin.align.match import COSTS, DATA_COSTS
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.settling import settle

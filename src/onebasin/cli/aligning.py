@@ -12,7 +12,7 @@ import typer
 import onebasin
 from onebasin._factory import Model, load_model
 from onebasin.align.checks import GAUSSIAN_ONLY, check_choice
-from onebasin.align.matching import DATA_COSTS
+from onebasin.align.match import DATA_COSTS
 from onebasin.cli.data import load_inputs
 from onebasin.cli.messages import bar, print_json, warn, working
 from onebasin.cli.networks import (
@@ -30,7 +30,7 @@ from onebasin.engine import Engine, open_engine
 from onebasin.store import save_params
 
 COSTS = ("weights", *DATA_COSTS)
-SCALINGS = ("min-mass", "unit-norm", "none")
+SCALINGS = ("auto", "min-mass", "unit-norm", "none")
 
 
 def align(
@@ -61,9 +61,11 @@ def align(
     scaling: Annotated[
         str,
         typer.Option(
-            metavar="|".join(SCALINGS), help="How scalings are removed before units are matched."
+            metavar="|".join(SCALINGS),
+            help="How scalings are removed before units are matched; auto does so where scales "
+            "keep two networks apart, and for stacked draws.",
         ),
-    ] = "min-mass",
+    ] = "auto",
     data: Annotated[
         str | None,
         typer.Option(
@@ -136,7 +138,7 @@ def align(
                 )
             options: dict[str, Any] = {
                 "cost": cost,
-                "scaling": None if scaling == "none" else scaling,
+                "scaling": _scaling(scaling, many),
                 "seed": seed,
                 **_at_work(cost, data, loaded),
             }
@@ -225,6 +227,13 @@ def _tasks(engine: str | None, address: str | None, out: Path | None) -> Iterato
     finally:
         if ended or not (folder / "align").is_dir():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scaling(name: str, many: bool) -> str | None:
+    """What the functions call it; those of draws are always removed unless they are to be left."""
+    if name == "auto" and many:
+        return "min-mass"
+    return None if name == "none" else name
 
 
 def _check_names(cost: str, scaling: str) -> None:
