@@ -209,7 +209,7 @@ def _points(
         log_probs = loss_fn.log_predictive(posterior, key, num_samples)
         return loss_fn.scores(log_probs), *loss_fn.calibrated(log_probs)
 
-    return mapped(at, t)  # type: ignore[no-any-return]
+    return mapped(at, t)
 
 
 _along = jax.jit(_points, static_argnames=("num_samples", "calibrate", "mapped"))
