@@ -69,10 +69,10 @@ PLAIN = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_losses_that_cannot_be_traced_are_called_for_each_point(name):
     networks = (jnp.ones(2), jnp.full(2, -2.0))
-    gaussians = tuple(Gaussian(mean, 0.1) for mean in networks)
-    for ends, path in ((networks, "geodesic"), (gaussians, "geodesic"), (gaussians, "mixture")):
-        found = barrier(PLAIN[name], *ends, points=4, path=path, num_samples=3)
-        expected = barrier(well, *ends, points=4, path=path, num_samples=3)
+    gaussians = (Gaussian(networks[0], 0.1), Gaussian(networks[1], 0.1))
+    for (a, b), path in ((networks, "geodesic"), (gaussians, "geodesic"), (gaussians, "mixture")):
+        found = barrier(PLAIN[name], a, b, 4, path, num_samples=3)
+        expected = barrier(well, a, b, 4, path, num_samples=3)
         curve = found.curve["loss"] if isinstance(found.curve, dict) else found.curve
         np.testing.assert_allclose(curve, expected.curve, rtol=1e-5)
 

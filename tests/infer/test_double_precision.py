@@ -1,12 +1,14 @@
 """Every method with double precision switched on, for weights of either type."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 
 import onebasin as ob
 
-QUICK = {
+QUICK: dict[str, dict[str, Any]] = {
     "hmc": {"num_chains": 2, "num_samples": 2, "num_warmup": 1, "init": "random"},
     "nuts": {"num_chains": 2, "num_samples": 2, "num_warmup": 1, "max_doublings": 3},
     "mclmc": {"num_chains": 2, "num_samples": 2, "num_warmup": 1, "num_tuning_steps": 10},
