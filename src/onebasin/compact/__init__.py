@@ -3,7 +3,8 @@
 from onebasin.compact.distilling import Distilled, distil
 from onebasin.compact.fitting import fit_gaussian, fit_mixture
 from onebasin.compact.inputs import mixtures, shifts, together
-from onebasin.compact.pipeline import Compact, compact
+from onebasin.compact.pipeline import compact
+from onebasin.compact.result import Compact
 
 __all__ = [
     "Compact",

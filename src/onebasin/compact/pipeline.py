@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import ManyAlignment, align_many, canonicalize
+from onebasin.align import align_many, canonicalize
 from onebasin.align.checks import check_population
 from onebasin.compact import predictive, selecting
-from onebasin.compact.distilling import SMALL_STD, Distilled, distil
-from onebasin.compact.fitting import COVARIANCES, FORMS, as_draws, fit_gaussian, fit_mixture
+from onebasin.compact.checks import check_distilling, check_request
+from onebasin.compact.distilling import SMALL_STD, distil
+from onebasin.compact.fitting import COVARIANCES, as_draws, fit_gaussian, fit_mixture
+from onebasin.compact.result import Compact, Row
 from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
@@ -24,69 +24,6 @@ from onebasin.symmetry import Symmetry
 MAX_INPUTS = 2000
 # Rounds of alignment that gain less than this share do not change what is fitted.
 SETTLED = 5e-4
-REFINEMENTS = (None, "distil")
-# Of distil: those that compact gives it itself.
-OWN_OPTIONS = {"apply_fn", "draws", "inputs", "starts", "key", "rank"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One step on the way: how near its predictive is to that of the draws on the inputs."""
-
-    step: str
-    agreement: float
-    total_variation: float
-    nats: float
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Compact:
-    """One posterior in one basin.
-
-    Attributes:
-        posterior: The result: a Gaussian, or a mixture where one was asked for.
-        flavour: "moments" (mean and covariance of the aligned draws, with the temperature and the
-            stretch of `choice`) or "distilled" (its predictive fitted to theirs); the two are
-            different quantities.
-        moments: The fit of the first kind, whatever the flavour.
-        alignment: How the draws were brought together.
-        rows: What each step gained; empty without a model and inputs.
-        choice: What the fit was made with, as chosen on held-out draws, if there were enough; None
-            without a model and inputs.
-        distilled: Scores of the starts, if the fit was distilled.
-        unchosen: What was asked to be chosen and was not, since two draws leave none to hold out.
-    """
-
-    posterior: Gaussian | Mixture
-    flavour: str
-    moments: Gaussian | Mixture
-    alignment: ManyAlignment
-    rows: tuple[Row, ...] = ()
-    choice: selecting.Choice | None = None
-    distilled: Distilled | None = None
-    unchosen: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"Compact({self.posterior!r}, {self.flavour})"
-
-    def __str__(self) -> str:
-        lines = [f"{self.posterior!r}, {self.flavour}"]
-        if self.rows:
-            wide = max(len(row.step) for row in self.rows)
-            lines.append(f"{'step':{wide}}  agreement      TV    nats")
-            lines += [
-                f"{r.step:{wide}}  {r.agreement:9.4f}  {r.total_variation:6.4f}  {r.nats:6.4f}"
-                for r in self.rows
-            ]
-            lines.append("against the predictive of all draws on the inputs given")
-            if self.unchosen:
-                lines.append(
-                    f"two draws leave none to hold out: {', '.join(self.unchosen)} as without the "
-                    "model"
-                )
-        else:
-            lines.append(str(self.alignment))
-        return "\n".join(lines)
 
 
 def compact(
@@ -162,8 +99,8 @@ def compact(
     if not isinstance(draws, Draws | Mixture):
         check_population(symmetry, draws)
         draws = as_draws(draws)
-    _check(draws, apply_fn, inputs, covariance, refine, mixture)
-    _check_distilling(distilling, refine)
+    check_request(draws, apply_fn, inputs, covariance, refine, mixture)
+    check_distilling(distilling, refine, inspect.signature(compact).parameters)
     if num_starts < 1:
         raise ValueError(f"got num_starts={num_starts}, expected at least one")
     key = jax.random.key(0) if key is None else jax.random.clone(key)
@@ -362,36 +299,3 @@ def _of_mixture(
     )
     found = moments(alignment.draws)
     return Compact(found, "moments", found, alignment)
-
-
-def _check_distilling(options: Mapping[str, Any], refine: str | None) -> None:
-    """Refuses options that nobody knows, and those of distilling where nothing is distilled."""
-    known = set(inspect.signature(distil).parameters) - OWN_OPTIONS
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, *inspect.signature(compact).parameters])
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"compact has no option {name!r}{hint}")
-        if refine is None:
-            raise ValueError(
-                f"got {name}= without refine='distil', which it is an option of: pass both, or "
-                "neither"
-            )
-
-
-def _check(
-    draws: Any, apply_fn: Any, inputs: Any, covariance: str | None, refine: Any, mixture: bool
-) -> None:
-    if isinstance(draws, Draws) and len(draws) < 2:
-        raise ValueError("one draw has no spread: a compact posterior needs at least two")
-    if refine not in REFINEMENTS:
-        raise ValueError(f"got refine={refine!r}, expected None or 'distil'")
-    if covariance is not None and covariance not in FORMS:
-        raise ValueError(f"got covariance={covariance!r}, expected one of {', '.join(FORMS)}")
-    if (apply_fn is None) != (inputs is None):
-        missing = "inputs" if inputs is None else "apply_fn"
-        raise ValueError(f"got no {missing}: pass the model and training inputs, or neither")
-    if refine is not None and (apply_fn is None or isinstance(draws, Mixture)):
-        raise ValueError("refine='distil' needs Draws, apply_fn= and inputs=")
-    if mixture and isinstance(draws, Mixture):
-        raise ValueError("the draws are a mixture already: mixture=True is for Draws")
