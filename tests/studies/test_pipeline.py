@@ -61,6 +61,21 @@ def toy(log: list[str]) -> Study[Config]:
     return study
 
 
+def test_some_stages_run_with_what_they_need_and_the_rest_later(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+    folder = study.run(Config(), tmp_path / "run", stages=["three"])
+    assert log == ["three"]
+    assert list(sections(folder)) == ["three"]
+    study.run(Config(), folder, stages=["two"])
+    assert log == ["three", "one", "two"]
+    study.run(Config(), folder)
+    assert log == ["three", "one", "two"]
+    for odd in (["four"], []):
+        with pytest.raises(StudyError, match="expected some of one, two, three"):
+            study.run(Config(), folder, stages=odd)
+
+
 def test_stages_run_once_and_again_only_where_something_changed(tmp_path: Path) -> None:
     log: list[str] = []
     study = toy(log)

@@ -40,6 +40,14 @@ def study(
         bool,
         typer.Option("--resume", help="Go on with the run in --out as it was configured."),
     ] = False,
+    stages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Only these stages and those that they need; the rest waits for another command, "
+            "perhaps on another machine.",
+        ),
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="A folder for what was found, without draws: small enough to commit."),
@@ -90,6 +98,7 @@ def study(
                 folder,
                 progress=_shown(as_json),
                 say=_say,
+                stages=None if stages is None else stages.replace(",", " ").split(),
                 engine=lambda work: open_engine(
                     engine,
                     directory=work,

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
@@ -138,6 +138,7 @@ class Study(Generic[Config]):
         progress: bool = False,
         say: Callable[[str], None] = lambda sentence: None,
         engine: Engine | Callable[[Path], Engine] | None = None,
+        stages: Sequence[str] | None = None,
     ) -> Path:
         """Does what is not done yet.
 
@@ -149,23 +150,27 @@ class Study(Generic[Config]):
             engine: Where populations, chains and alignments run as tasks, and stages that do not
                 need each other, if it has workers; or a function that opens it in a folder, which
                 is removed when all is done. None for here, each as one program.
+            stages: Names of the stages to do, with those that they need; all if left out. The
+                others may be done by a later call, perhaps on another machine.
 
         Returns:
             The folder.
 
         Raises:
-            StudyError: If the folder is something else, or the disk is full.
+            StudyError: If the folder is something else, if there is no such stage, or if the disk
+                is full.
         """
         folder = Path(out)
+        chosen = self._with_needs(stages)
         claim(folder, self.name)
         try:
             lock = Lock(folder)
             try:
                 if engine is None or not callable(engine):
-                    self._run(config, folder, progress, say, engine)
+                    self._run(config, folder, progress, say, engine, chosen)
                 else:
                     with engine(folder / "work" / "engine") as opened:
-                        self._run(config, folder, progress, say, opened)
+                        self._run(config, folder, progress, say, opened, chosen)
             finally:
                 lock.release()
         except OSError as error:
@@ -178,6 +183,24 @@ class Study(Generic[Config]):
             ) from error
         return folder
 
+    def _with_needs(self, names: Sequence[str] | None) -> list[Stage]:
+        """The stages of these names and all that they need, in their order."""
+        if names is None:
+            return self.stages
+        known = [stage.name for stage in self.stages]
+        odd = [name for name in names if name not in known]
+        if odd or not names:
+            raise StudyError(
+                f"got the stage {odd[0]!r}, expected some of {', '.join(known)}"
+                if odd
+                else f"got no stage, expected some of {', '.join(known)}"
+            )
+        wanted = set(names)
+        for stage in reversed(self.stages):
+            if stage.name in wanted:
+                wanted |= set(stage.needs)
+        return [stage for stage in self.stages if stage.name in wanted]
+
     def _run(
         self,
         config: Config,
@@ -185,6 +208,7 @@ class Study(Generic[Config]):
         progress: bool,
         say: Callable[[str], None],
         engine: Engine | None,
+        chosen: Sequence[Stage],
     ) -> None:
         wanted = self.fingerprints(config)
         write_run(
@@ -202,8 +226,9 @@ class Study(Generic[Config]):
             shutil.rmtree(left, ignore_errors=True)
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
-        do_all(self.stages, wanted, config, folder, progress, say, engine)
-        shutil.rmtree(folder / "work", ignore_errors=True)
+        do_all(chosen, wanted, config, folder, progress, say, engine)
+        if len(chosen) == len(self.stages):
+            shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)
 
 
