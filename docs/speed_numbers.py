@@ -49,7 +49,7 @@ def alignment() -> list[tuple[str, ...]]:
             f"matching two MLPs of width {line['width']}, one core",
             plain,
             goals[line["width"]],
-            times(line["ratio"]),
+            f"{times(line['ratio'])}; the whole call of `align` {times(line['call ratio'])}",
         )
         for line in read("matching")["rows"]
     ]
