@@ -80,3 +80,19 @@ def test_scales_that_noise_makes_are_left():
     assert all(not np.any(scales) for scales in found.element.log_scales.values())
     canonical = ob.align(symmetry, moving, to=reference, scaling="min-mass").params
     assert distance(canonical, reference) > 1.001 * distance(found.params, reference)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "sides", [("kernel", "bias"), ("outgoing",), ("kernel", "bias", "outgoing")]
+)
+def test_units_without_weights_are_no_reason_to_scale(pair, sides):
+    symmetry, reference, _ = pair
+    dead = jax.tree.map(np.array, reference)
+    if "outgoing" in sides:
+        dead["Dense_1"]["kernel"][:3] = 0
+    for name in {"kernel", "bias"} & set(sides):
+        dead["Dense_0"][name][..., :3] = 0
+    g = symmetry.random(jax.random.key(3), ("permutation",))
+    found = ob.align(symmetry, symmetry.act(g, dead), to=dead)
+    assert distance(found.params, dead) < 1e-9

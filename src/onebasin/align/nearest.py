@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onebasin.align.canonical import mass_rows
-from onebasin.align.minimum_mass import pull, unit_step
+from onebasin.align.minimum_mass import Row, pull, unit_step
 from onebasin.align.touches import Box, Touch
 from onebasin.symmetry import Symmetry
 
@@ -40,17 +40,19 @@ def gain_of_scales(symmetry: Symmetry, pairs: Sequence[tuple[Leaves, Leaves]]) -
             np.stack([_products(boxes[n], t, pairs, *sides) for n, t in row.terms], axis=-1)
             for sides in ((0, 0), (1, 1), (0, 1))
         )
-        steps = []
-        for mass in (own, other):
-            with np.errstate(divide="ignore"):
-                logs = np.log(mass)
-            pulled, free = pull(logs, row.patterns, np)
-            step = unit_step(logs, row.patterns, pulled, free, np) / row.share
-            steps.append(np.where(free, step, np.nan))
+        # Units without weights on one side have no balance: what is not finite is left out.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = [_to_balance(np.log(mass), row) for mass in (own, other)]
         apart = np.nan_to_num(steps[0] - steps[1], nan=0.0)
         scale = np.exp(apart @ row.patterns.T)
         gain += float(np.sum(own * (1 - scale**2) - 2 * both * (1 - scale)))
     return gain
+
+
+def _to_balance(logs: np.ndarray, row: Row) -> np.ndarray:
+    """The log-scales that bring the masses of every unit into balance; NaN where none do."""
+    pulled, free = pull(logs, row.patterns, np)
+    return np.where(free, unit_step(logs, row.patterns, pulled, free, np) / row.share, np.nan)
 
 
 def _products(
