@@ -11,22 +11,25 @@ from pathlib import Path
 from typing import Any
 
 
-def start(*arguments: Any, module: str = "driver", **environment: str) -> "subprocess.Popen[str]":
-    """A driver in a process of its own."""
+def start(*arguments: Any, module: str = "driver", **environment: str) -> "subprocess.Popen[bytes]":
+    """A driver in a process of its own.
+
+    Its pipes have no buffers: what a line read ahead would be lost to `communicate`.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", f"on_ray.{module}", *map(str, arguments)],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,
     )
 
 
-def ended(driver: "subprocess.Popen[str]") -> list[int]:
+def ended(driver: "subprocess.Popen[bytes]") -> list[int]:
     """The receipts of a driver that comes to its end."""
     output, errors = driver.communicate(timeout=180)
-    lines = output.split("\n")
-    assert "end" in lines, errors[-3000:]
+    lines = output.decode().split("\n")
+    assert "end" in lines, errors.decode()[-3000:]
     return [int(line) for line in lines if line.isdigit()]
 
 

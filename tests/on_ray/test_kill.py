@@ -94,7 +94,7 @@ def test_a_cut_link(three_nodes: Any, tmp_path: Path, expected: dict[str, str]) 
         "ray", three_nodes.address, tmp_path, COUNT, SECONDS, **{} if THOROUGH else SOONER
     )
     assert running.stdout is not None
-    first: list[str] = []
+    first: list[bytes] = []
     silent: list[int] = []
     try:
         while not silent:

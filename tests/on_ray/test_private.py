@@ -47,7 +47,7 @@ def test_it_listens_to_nobody_else_and_dies_with_its_driver(
     other = {"RAY_grpc_client_keepalive_time_ms": "300000", "TMPDIR": str(short_path)}
     driver = processes.start("ray", "none", tmp_path, 400, 0.05, **other)
     assert driver.stdout is not None
-    assert driver.stdout.readline().startswith("open")
+    assert driver.stdout.readline().startswith(b"open")
     assert driver.stdout.readline().strip().isdigit()
     started = processes.below(driver.pid)
     titles = " ".join(processes.title(pid) for pid in started)
