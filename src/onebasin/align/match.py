@@ -17,8 +17,7 @@ from onebasin.align.pairing import Pairing
 from onebasin.align.search import Found
 from onebasin.align.solvers import solve
 from onebasin.align.state import State
-from onebasin.align.task import Task, leaves_of, mean_of, push
-from onebasin.posterior import Gaussian
+from onebasin.align.task import Task, mean_of, parts_of, push
 from onebasin.symmetry import Element, Symmetry
 
 WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
@@ -108,7 +107,9 @@ class Match:
 
 def scales_matter(match: Match, found: Found, moved: Any) -> bool:
     """Whether scales keep what was moved from its reference."""
-    pairs = list(zip(_parts(moved), _parts(match.to), strict=True))
+    pairs = list(zip(parts_of(moved), parts_of(match.to), strict=True))
+    if match.task.cost == "weights":
+        pairs = pairs[:1]
     gain = gain_of_scales(match.task.symmetry, pairs)
     rounding = LAST_BITS * abs(match.price(0.0))
     return gain > WORTHWHILE * match.price(found.best.objective) + rounding
@@ -121,16 +122,6 @@ def nearest(match: Match, found: Found, canonical: Match) -> tuple[Match, Found]
         back = canonical.unscaled(each.best.state)
         ended.append((back, back.task.found(each.best.state, each.start, each.best.sweeps)))
     return min(ended, key=lambda each: each[0].price(each[1].best.objective))
-
-
-def _parts(posterior: Any) -> list[list[np.ndarray]]:
-    """Weights, or means and standard deviations, in NumPy."""
-    if not isinstance(posterior, Gaussian):
-        return [leaves_of(posterior)]
-    return [
-        leaves_of(posterior.mean),
-        [np.sqrt(leaf) for leaf in leaves_of(posterior.variance())],
-    ]
 
 
 def objective_for(
@@ -148,15 +139,12 @@ def objective_for(
         at_work = DataCost(symmetry, cost, apply_fn, mean_of(moving), inputs, batch_size)
         data = at_work.objective(mean_of(reference), mean_of(moving))
         return data, data.cost, None
-    mean0, mean1 = leaves_of(mean_of(reference)), leaves_of(mean_of(moving))
+    own, other = parts_of(reference), parts_of(moving)
+    bound = None
     if cost == "weights":
-        found = channels.weights(mean0, mean1)
-        pairs = zip(mean0, mean1, strict=True)
+        found = channels.weights(own[0], other[0])
+        pairs = zip(own[0], other[0], strict=True)
         bound = float(sum((np.linalg.norm(a) - np.linalg.norm(b)) ** 2 for a, b in pairs))
     else:
-        std0, std1 = leaves_of(reference.variance()), leaves_of(moving.variance())
-        std0, std1 = [np.sqrt(v) for v in std0], [np.sqrt(v) for v in std1]
-        found = channels.GAUSSIAN_COSTS[cost](mean0, std0, mean1, std1)
-        bound = None
-    squared = cost in ("weights", "wasserstein")
-    return Pairing(symmetry, found.channels, squared, found.most), found.cost, bound
+        found = channels.GAUSSIAN_COSTS[cost](*own, *other)
+    return Pairing(symmetry, found.channels, cost in DISTANCES, found.most), found.cost, bound

@@ -92,10 +92,7 @@ class Task:
 
     def _from_wasserstein(self, found: Found) -> Found:
         """The divergence has more local optima; those of the distance are good starts for it."""
-        pair = [
-            (q.mean, jax.tree.map(np.sqrt, q.variance())) for q in (self.reference, self.moving)
-        ]
-        leaves = [leaves_of(tree) for q in pair for tree in q]
+        leaves = [*parts_of(self.reference), *parts_of(self.moving)]
         distance = Pairing(self.symmetry, channels.wasserstein(*leaves).channels)
         start = search(distance, self.assignment, seed=self.seed, max_sweeps=self.max_sweeps)
         rng = np.random.default_rng(self.seed)
@@ -174,6 +171,14 @@ def push(symmetry: Symmetry, element: Element, posterior: Any) -> Any:
 def leaves_of(tree: Any) -> list[np.ndarray]:
     """The leaves of a tree in NumPy."""
     return [as_numpy(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def parts_of(posterior: Any) -> list[list[np.ndarray]]:
+    """The leaves of weights, or of means and standard deviations, in NumPy."""
+    if not isinstance(posterior, Gaussian):
+        return [leaves_of(posterior)]
+    variance = leaves_of(posterior.variance())
+    return [leaves_of(posterior.mean), [np.sqrt(leaf) for leaf in variance]]
 
 
 def half_way(loss_fn: Any, path: str, reference: Any, moved: Any) -> jax.Array:

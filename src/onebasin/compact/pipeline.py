@@ -142,7 +142,6 @@ def compact(
     if held_out:
         tried = {w: a.draws for w, a in alignments.items()}
         way, _ = selecting.best_way(apply_fn, tried, seen)
-    if held_out:
         choice = selecting.choose(
             apply_fn,
             way,

@@ -23,7 +23,7 @@ from onebasin.store.tensors import (
     map_tensors,
     read_header,
     replacing,
-    write_tensors,
+    write_sealed,
 )
 
 FORMAT = "onebasin-posterior"
@@ -57,7 +57,7 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
     arrays, metadata = parts_of(posterior, f"the file {path}")
     try:
         with replacing(path) as file:
-            write_tensors(file, arrays, {**metadata, SEAL: checksum_of(arrays, metadata)})
+            write_sealed(file, arrays, metadata)
     except OSError as error:
         raise StoreError(
             f"the file {path} cannot be written ({error.strerror or error}): name another file."

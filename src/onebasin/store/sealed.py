@@ -20,7 +20,7 @@ from onebasin.store.tensors import (
     map_tensors,
     read_header,
     replacing,
-    write_tensors,
+    write_sealed,
 )
 
 QUESTION = "fingerprint"
@@ -45,7 +45,7 @@ def seal(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            write_tensors(file, held, {**metadata, SEAL: checksum_of(held, metadata)})
+            write_sealed(file, held, metadata)
     except OSError as error:
         raise StoreError(
             f"the file {path} cannot be written ({error.strerror or error}): make room, or name "

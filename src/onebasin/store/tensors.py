@@ -190,3 +190,8 @@ def checksum_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -
         if array.nbytes:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def write_sealed(file: Any, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes tensors with the hash of all that the file holds."""
+    write_tensors(file, arrays, {**metadata, SEAL: checksum_of(arrays, metadata)})

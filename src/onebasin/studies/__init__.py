@@ -3,7 +3,7 @@
 from onebasin.studies.config import PRESETS, StudyConfig, load_config, presets, validated
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import copy_results, read_run, sections
-from onebasin.studies.pipeline import Step, Study
+from onebasin.studies.pipeline import Study
 from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (
     Axis,
@@ -20,6 +20,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.studies.step import Step
 
 __all__ = [
     "PRESETS",

@@ -16,18 +16,11 @@ import json
 import secrets
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
-import jax
-import numpy as np
-from safetensors.numpy import load_file, save_file
-
-from onebasin import store
 from onebasin.engine import Engine
-from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
 from onebasin.store.tensors import sha256_of
@@ -44,7 +37,7 @@ from onebasin.studies.folder import (
     write_tables,
 )
 from onebasin.studies.order import in_parallel, one_by_one
-from onebasin.studies.results import Figure, Headline, Section, Table
+from onebasin.studies.step import Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,115 +223,6 @@ class Study(Generic[Config]):
         if len(chosen) == len(self.stages):
             shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)
-
-
-class Step:
-    """What a stage is given: its part of the study, and where its results go."""
-
-    def __init__(
-        self,
-        stage: Stage,
-        config: Any,
-        folder: Path,
-        place: Path,
-        work: Path,
-        progress: bool,
-        engine: Engine | None = None,
-    ) -> None:
-        self.config = config
-        self.progress = progress
-        self.engine = engine
-        self.work = work
-        self._stage = stage
-        self._folder = folder
-        self._place = place
-        self._items: list[Table | Figure] = []
-        self._times: list[Table | Figure] = []
-        self._headlines: list[Headline] = []
-        self._text = ""
-
-    @property
-    def key(self) -> jax.Array:
-        """A random key of this stage's own, which no other stage's work changes."""
-        return jax.random.fold_in(
-            jax.random.key(self.config.seed), zlib.crc32(self._stage.name.encode())
-        )
-
-    def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
-        """Keeps a posterior; how long it took is the stage's to say, and no part of it."""
-        self._room(sum(x.nbytes for x in jax.tree.leaves(posterior)))
-        if posterior.info and "seconds" in posterior.info:
-            info = {k: v for k, v in posterior.info.items() if k != "seconds"}
-            posterior = dataclasses.replace(posterior, info=info)
-        store.save(self._place / f"{name}.safetensors", posterior)
-
-    def save_arrays(self, name: str, **arrays: Any) -> None:
-        """Keeps arrays."""
-        plain = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-        self._room(sum(x.nbytes for x in plain.values()))
-        save_file(plain, self._place / f"{name}.arrays.safetensors")
-
-    def save_notes(self, name: str, **notes: Any) -> None:
-        """Keeps what JSON can hold."""
-        (self._place / f"{name}.json").write_text(json.dumps(notes), encoding="utf-8")
-
-    def load_notes(self, stage: str, name: str) -> dict[str, Any]:
-        """Notes of this or an earlier stage."""
-        found: dict[str, Any] = json.loads((self._of(stage) / f"{name}.json").read_text("utf-8"))
-        return found
-
-    def load(self, stage: str, name: str, like: Any = None) -> Any:
-        """A posterior of this or an earlier stage."""
-        return store.load(self._of(stage) / f"{name}.safetensors", like=like)
-
-    def load_arrays(self, stage: str, name: str) -> dict[str, np.ndarray]:
-        """Arrays of this or an earlier stage."""
-        return load_file(self._of(stage) / f"{name}.arrays.safetensors")
-
-    def show(self, *items: Table | Figure) -> None:
-        """Adds tables and figures to what this stage found."""
-        self._items += items
-
-    def show_times(self, *items: Table | Figure) -> None:
-        """Adds tables and figures of seconds.
-
-        No two runs share them: they are kept apart from what was found, which all runs share.
-        """
-        self._times += items
-
-    def headline(self, label: str, value: str, text: str = "") -> None:
-        """Adds a number that matters to the top of the report."""
-        self._headlines.append(Headline(label=label, value=value, text=text))
-
-    def say(self, text: str) -> None:
-        """Sets what the report says above this stage's results."""
-        self._text = text
-
-    @property
-    def section(self) -> Section:
-        """All that was shown so far."""
-        return Section(
-            title=self._stage.title, text=self._text, items=self._items, headlines=self._headlines
-        )
-
-    @property
-    def times(self) -> list[Table | Figure]:
-        """What was shown of seconds."""
-        return self._times
-
-    def _of(self, stage: str) -> Path:
-        if stage != self._stage.name and stage not in self._stage.needs:
-            raise ValueError(f"stage {self._stage.name!r} reads {stage!r} without needing it")
-        return self._place if stage == self._stage.name else self._folder / "stages" / stage
-
-    def _room(self, wanted: int) -> None:
-        free = shutil.disk_usage(self._place).free
-        if wanted > free:
-            raise StudyError(
-                f"stage {self._stage.name!r} needs {wanted:,} bytes in {self._folder}, and "
-                f"{free:,} are free: make room and give the same command again; every finished "
-                "stage is kept"
-            )
 
 
 def do(

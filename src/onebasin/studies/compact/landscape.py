@@ -14,7 +14,6 @@ from onebasin.align import align, barrier, losses
 from onebasin.evaluate import path_transpositions
 from onebasin.posterior import Draws
 from onebasin.studies.compact.study import problem, setting, study
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Column,
@@ -26,6 +25,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.studies.step import Step
 from onebasin.symmetry import Element, random_permutation
 
 MOMENTUM = 0.9

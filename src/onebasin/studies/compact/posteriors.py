@@ -13,8 +13,8 @@ from onebasin.compact import Compact, compact, fit_gaussian, mixtures, shifts, t
 from onebasin.compact.inputs import Extra
 from onebasin.posterior import Draws, Gaussian
 from onebasin.studies.compact.study import problem, setting, study, training
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
+from onebasin.studies.step import Step
 
 MODEL = ("hidden", "prior_variance")
 SEEN = 2000

@@ -13,8 +13,8 @@ from onebasin.posterior import Gaussian, moments
 from onebasin.studies.compact.config import CompactConfig
 from onebasin.studies.compact.posteriors import MODEL, compact_fit
 from onebasin.studies.compact.study import network_predictive, predictive, setting, study
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Cell, Column, Row, Table
+from onebasin.studies.step import Step
 
 # xiao2023compact: MNIST, 784-512-10, agreement, total variation, accuracy of samples and of mu.
 PUBLISHED = {

@@ -11,8 +11,9 @@ import numpy as np
 from onebasin.evaluate import predict
 from onebasin.infer import Normal, Problem
 from onebasin.studies.compact.config import CompactConfig
-from onebasin.studies.pipeline import Step, Study
+from onebasin.studies.pipeline import Study
 from onebasin.studies.setting import Setting, mlp_setting
+from onebasin.studies.step import Step
 
 study = Study(
     "compact",

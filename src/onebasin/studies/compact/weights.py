@@ -14,7 +14,6 @@ from onebasin.evaluate import functional_rhat, metrics, predict, prune_curve, rh
 from onebasin.posterior import Draws, Gaussian, moments, push_forward
 from onebasin.studies.compact.posteriors import MODEL
 from onebasin.studies.compact.study import problem, setting, study
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -27,6 +26,7 @@ from onebasin.studies.results import (
     Table,
     middle,
 )
+from onebasin.studies.step import Step
 from onebasin.symmetry.group import path_name
 
 SHOWN = 1500

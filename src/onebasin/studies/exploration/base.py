@@ -18,8 +18,9 @@ from onebasin.posterior import Draws
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.errors import StudyError
 from onebasin.studies.networks import NetConfig, load_setting
-from onebasin.studies.pipeline import Step, Study
+from onebasin.studies.pipeline import Study
 from onebasin.studies.setting import Setting
+from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
 METHODS = {

@@ -19,8 +19,8 @@ from onebasin.studies.exploration.base import (
 )
 from onebasin.studies.exploration.distance import FORMS, removals
 from onebasin.studies.exploration.populations import CHAINS
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Cell, Column, Row, Table, middle
+from onebasin.studies.step import Step
 
 EXAMPLES = 500
 

@@ -24,7 +24,6 @@ from onebasin.studies.exploration.base import (
     targets,
     world,
 )
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -36,6 +35,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.studies.step import Step
 
 FORMS = {
     "raw": "raw",

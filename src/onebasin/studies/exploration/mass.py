@@ -15,7 +15,6 @@ from onebasin.evaluate import metrics, predict
 from onebasin.infer import Normal, Problem
 from onebasin.studies.exploration.base import LargeConfig, study, world
 from onebasin.studies.networks import load_setting
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -26,6 +25,7 @@ from onebasin.studies.results import (
     Series,
     Table,
 )
+from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
 

@@ -22,7 +22,6 @@ from onebasin.studies.exploration.base import (
     study,
     world,
 )
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -34,6 +33,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.studies.step import Step
 from onebasin.symmetry import discover
 
 TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")

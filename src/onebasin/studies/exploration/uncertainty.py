@@ -22,7 +22,6 @@ from onebasin.studies.exploration.base import (
 )
 from onebasin.studies.exploration.distance import FORMS, OWN
 from onebasin.studies.exploration.published import published
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -34,6 +33,7 @@ from onebasin.studies.results import (
     Table,
     interval,
 )
+from onebasin.studies.step import Step
 
 SCORE = "Score: the largest probability of the predictive."
 COLUMNS = (

@@ -12,8 +12,8 @@ import numpy as np
 from onebasin.align import align, barrier
 from onebasin.evaluate import kl, wasserstein
 from onebasin.posterior import Gaussian, Mixture
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
+from onebasin.studies.step import Step
 from onebasin.studies.variational.base import (
     COSTS,
     SCORES,

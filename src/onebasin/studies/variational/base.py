@@ -15,9 +15,10 @@ from onebasin.infer import Normal, Problem
 from onebasin.posterior import Gaussian
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.networks import NetConfig, load_setting
-from onebasin.studies.pipeline import Step, Study
+from onebasin.studies.pipeline import Study
 from onebasin.studies.results import Cell, interval
 from onebasin.studies.setting import Setting
+from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
 COSTS = {

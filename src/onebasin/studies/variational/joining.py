@@ -15,7 +15,6 @@ from onebasin.align.paths import find_path
 from onebasin.align.state import State
 from onebasin.evaluate import wasserstein
 from onebasin.posterior import Gaussian
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -28,6 +27,7 @@ from onebasin.studies.results import (
     Series,
     Table,
 )
+from onebasin.studies.step import Step
 from onebasin.studies.variational.aligning import band
 from onebasin.studies.variational.base import (
     BEND,

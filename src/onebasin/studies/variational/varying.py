@@ -11,8 +11,8 @@ import numpy as np
 from onebasin import infer
 from onebasin.align import align, barrier
 from onebasin.posterior import Draws, Gaussian, Mixture
-from onebasin.studies.pipeline import Step
 from onebasin.studies.results import Axis, Column, Figure, Panel, Row, Series, Table
+from onebasin.studies.step import Step
 from onebasin.studies.variational.base import (
     Case,
     aligned,
