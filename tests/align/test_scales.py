@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from zoo import CASES
 
 import onebasin as ob
 
@@ -96,3 +97,34 @@ def test_units_without_weights_are_no_reason_to_scale(pair, sides):
     g = symmetry.random(jax.random.key(3), ("permutation",))
     found = ob.align(symmetry, symmetry.act(g, dead), to=dead)
     assert distance(found.params, dead) < 1e-9
+
+
+def weight_norm(params, inputs):
+    kernel = params["kernel"] / jnp.linalg.norm(params["kernel"], axis=0)
+    return jnp.tanh(inputs @ kernel) @ params["out"]
+
+
+def steps(params, inputs):
+    return jnp.where(inputs @ params["kernel"] > 0, 1.0, 0.0) @ params["out"]
+
+
+@pytest.mark.parametrize("apply_fn", [weight_norm, steps])
+def test_scales_that_no_balance_tells_are_found(apply_fn):
+    """Kernels that can be scaled by themselves have no mass to be balanced with."""
+    first, second, third = jax.random.split(jax.random.key(0), 3)
+    params = {"kernel": jax.random.normal(first, (3, 5)), "out": jax.random.normal(second, (5, 2))}
+    symmetry = ob.discover(apply_fn, params, jax.random.normal(third, (6, 3)))
+    for seed in range(3):
+        g = symmetry.random(jax.random.key(seed))
+        assert ob.align(symmetry, symmetry.act(g, params), to=params).cost < 1e-8
+
+
+def test_units_that_scales_led_astray_are_found_again():
+    """Matched as they are, a wrong match that no scale of matched units would make better."""
+    (case,) = (case for case in CASES if case.name == "mlp-linear")
+    apply_fn, params, inputs = case.build()
+    symmetry = ob.discover(apply_fn, params, inputs)
+    g = symmetry.random(jax.random.key(12))
+    moving = symmetry.act(g, params)
+    assert ob.align(symmetry, moving, to=params, scaling=None).cost > 1
+    assert ob.align(symmetry, moving, to=params).cost < 1e-8

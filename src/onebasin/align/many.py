@@ -28,6 +28,8 @@ from onebasin.posterior import Draws, Gaussian
 from onebasin.symmetry import Element, Symmetry
 
 REFERENCES = ("mean", "first", "leave-one-out")
+SETTLED = 5e-4
+"""A tolerance: rounds that gain less than this share do not change what is made of the draws."""
 
 
 class Rounds(Protocol):
@@ -123,7 +125,8 @@ def align_many(
         batch_size: Examples at a time for costs that look at data.
         progress: progress(work, text, total) wraps what is done in every round (draws, or batches
             of draws) and hands it on, as `tqdm` does.
-        engine: Where blocks of draws run as tasks; None for here.
+        engine: Where blocks of draws run as tasks; None for here. The mean then moves once a
+            round, not after every few draws: rounds are more, and may end elsewhere.
 
     Returns:
         The aligned draws with the elements that moved them.

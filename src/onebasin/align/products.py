@@ -9,7 +9,6 @@ import numpy as np
 from onebasin.align.signs import Signature
 from onebasin.align.state import State
 from onebasin.align.terms import (
-    PART,
     Term,
     flat,
     front,
@@ -20,6 +19,9 @@ from onebasin.align.terms import (
     two_sided,
 )
 from onebasin.symmetry import Symmetry
+
+# Numbers that are moved and summed at a time: they stay in the cache.
+PART = 2**15
 
 
 @dataclasses.dataclass(eq=False, slots=True)

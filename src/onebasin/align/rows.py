@@ -27,10 +27,8 @@ from onebasin.align.state import State
 from onebasin.symmetry import Symmetry
 
 KEPT_BYTES = 2**30
-# Draws that are matched with one centre, side by side.
+# Draws that are matched with one centre, side by side, before the mean follows.
 TOGETHER = 4
-
-"""A factor, and which of its signs flip a row."""
 
 
 def are_rows(symmetry: Symmetry) -> bool:
@@ -120,8 +118,10 @@ class Rows:
         self, states: State, found: State, pool: concurrent.futures.Executor
     ) -> Iterator[float]:
         """Matches all draws in place, a few with the same centre; yields what each gained."""
-        for at in range(0, self.count, TOGETHER):
-            some = self._order[at : at + TOGETHER]
+        # A centre that stays is the same for all: as many as keep every core at work.
+        size = TOGETHER if self._first is not None else TOGETHER * num_cores()
+        for at in range(0, self.count, size):
+            some = self._order[at : at + size]
             gained = _side_by_side(pool, lambda draw: self._visit(found, draw), some)
             if self._first is not None:
                 self._follow(states, found, some)

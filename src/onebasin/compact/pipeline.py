@@ -12,6 +12,7 @@ import numpy as np
 
 from onebasin.align import align_many, canonicalize
 from onebasin.align.checks import check_population
+from onebasin.align.many import SETTLED
 from onebasin.compact import predictive, selecting
 from onebasin.compact.checks import check_distilling, check_request
 from onebasin.compact.distilling import SMALL_STD, distil
@@ -22,8 +23,6 @@ from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
 
 MAX_INPUTS = 2000
-# Rounds of alignment that gain less than this share do not change what is fitted.
-SETTLED = 5e-4
 
 
 def compact(

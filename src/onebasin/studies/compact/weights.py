@@ -9,6 +9,7 @@ import numpy as np
 
 from onebasin import infer
 from onebasin.align import align, align_many, canonicalize
+from onebasin.align.many import SETTLED
 from onebasin.compact import fit_gaussian
 from onebasin.evaluate import functional_rhat, metrics, predict, prune_curve, rhat
 from onebasin.posterior import Draws, Gaussian, moments, push_forward
@@ -147,10 +148,15 @@ def convergence(step: Step) -> None:
     )
     of_swag = _by_component(swag, for_draws, options.num_samples)
     draws = step.load("hmc", "draws", like)
+
+    def in_one_basin(found: Draws) -> Draws:
+        alignment = align_many(place.symmetry, found, tolerance=SETTLED, engine=step.engine)
+        return alignment.draws
+
     pairs = {
         "HMC": (draws, step.load("fits", "hmc-aligned", like)),
-        "SGHMC": (sghmc, align_many(place.symmetry, sghmc, engine=step.engine).draws),
-        "SWAG": (of_swag, align_many(place.symmetry, of_swag, engine=step.engine).draws),
+        "SGHMC": (sghmc, in_one_basin(sghmc)),
+        "SWAG": (of_swag, in_one_basin(of_swag)),
     }
     rows = []
     for method, (raw, aligned) in pairs.items():

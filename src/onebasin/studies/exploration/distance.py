@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from onebasin.align import align_many, canonicalize
+from onebasin.align.many import SETTLED
 from onebasin.engine import Engine
 from onebasin.evaluate import index_test, mmd
 from onebasin.posterior import Draws
@@ -44,9 +45,6 @@ FORMS = {
     "matched": "matched",
 }
 
-
-SETTLED = 5e-4
-"""Relative gain of a round below which the common mean is left as it is."""
 
 OWN = {"sgd": ("deep ensemble",), "hmc": ("HMC",)}
 """Methods that made a target themselves."""
