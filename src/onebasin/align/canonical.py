@@ -258,10 +258,9 @@ class Recipe:
         return element
 
 
-def mass_rows(symmetry: Symmetry) -> tuple[tuple[Box, ...], list[Any]]:
-    """The boxes of a group, and what the mass of each factor that scales is made of."""
-    recipe = _recipe(symmetry, "min-mass", None, True, False)
-    return recipe.boxes, recipe.rows
+def minimum_mass_recipe(symmetry: Symmetry) -> Recipe:
+    """What minimum mass is of a group: the boxes, what each factor's mass is made of."""
+    return _recipe(symmetry, "min-mass", None, True, False)
 
 
 @functools.lru_cache(maxsize=64)

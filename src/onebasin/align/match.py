@@ -24,8 +24,10 @@ WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
 DATA_COSTS = ("activations", "correlation", "contributions", "preactivations")
 COSTS = (*WEIGHT_COSTS, *DATA_COSTS)
 DISTANCES = ("weights", "wasserstein")
-# The part of a distance that scales must promise to take away, and that rounding may be.
+# The part of a distance that scales must promise to take away, of matched units and of units that
+# they may keep from being matched; and the part that rounding may be.
 WORTHWHILE = 1e-3
+ASTRAY = 2e-2
 LAST_BITS = 1e-9
 
 
@@ -112,7 +114,10 @@ def scales_matter(match: Match, found: Found, moved: Any) -> bool:
         pairs = pairs[:1]
     gain = gain_of_scales(match.task.symmetry, pairs)
     rounding = LAST_BITS * abs(match.price(0.0))
-    return gain > WORTHWHILE * match.price(found.best.objective) + rounding
+    distance = match.price(found.best.objective)
+    return gain.matched > WORTHWHILE * distance + rounding or (
+        gain.at_best > ASTRAY * distance + rounding
+    )
 
 
 def nearest(match: Match, found: Found, canonical: Match) -> tuple[Match, Found]:

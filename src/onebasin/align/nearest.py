@@ -11,11 +11,13 @@ least: that would shrink whatever is not matched well.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from onebasin.align.canonical import mass_rows
+from onebasin.align.canonical import minimum_mass_recipe
 from onebasin.align.minimum_mass import Row, pull, unit_step
 from onebasin.align.touches import Box, Touch
 from onebasin.symmetry import Symmetry
@@ -23,8 +25,22 @@ from onebasin.symmetry import Symmetry
 Leaves = Sequence[np.ndarray]
 
 
-def gain_of_scales(symmetry: Symmetry, pairs: Sequence[tuple[Leaves, Leaves]]) -> float:
-    """How much nearer moved units come if each takes over its partner's balance of masses.
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScaleGain:
+    """How much nearer scales could bring what was moved to its reference, in squared distance.
+
+    Attributes:
+        matched: If each unit takes over the balance of the partner that it has.
+        at_best: If partners are those that balances suggest, and all that keeps them apart. A
+            match that scales led astray shows here.
+    """
+
+    matched: float
+    at_best: float
+
+
+def gain_of_scales(symmetry: Symmetry, pairs: Sequence[tuple[Leaves, Leaves]]) -> ScaleGain:
+    """How much nearer moved units come if each takes over a partner's balance of masses.
 
     Every factor is looked at by itself, so that this is an estimate.
 
@@ -33,20 +49,35 @@ def gain_of_scales(symmetry: Symmetry, pairs: Sequence[tuple[Leaves, Leaves]]) -
         pairs: Moved leaves and those of the reference, unit by unit: weights, or means and standard
             deviations.
     """
-    boxes, rows = mass_rows(symmetry)
-    gain = 0.0
-    for row in rows:
+    recipe = minimum_mass_recipe(symmetry)
+    boxes = recipe.boxes
+    matched = 0.0
+    # What a minimum of mass leaves open, no balance tells.
+    at_best = math.inf if recipe.leftover else 0.0
+    for row in recipe.rows:
         own, other, both = (
             np.stack([_products(boxes[n], t, pairs, *sides) for n, t in row.terms], axis=-1)
             for sides in ((0, 0), (1, 1), (0, 1))
         )
         # Units without weights on one side have no balance: what is not finite is left out.
         with np.errstate(divide="ignore", invalid="ignore"):
-            steps = [_to_balance(np.log(mass), row) for mass in (own, other)]
-        apart = np.nan_to_num(steps[0] - steps[1], nan=0.0)
-        scale = np.exp(apart @ row.patterns.T)
-        gain += float(np.sum(own * (1 - scale**2) - 2 * both * (1 - scale)))
-    return gain
+            first, second = (_to_balance(np.log(mass), row) for mass in (own, other))
+        scale = np.exp(np.nan_to_num(first - second, nan=0.0) @ row.patterns.T)
+        matched += float(np.sum(own * (1 - scale**2) - 2 * both * (1 - scale)))
+        scale = np.exp(np.nan_to_num(_apart(first, second), nan=0.0) @ row.patterns.T)
+        at_best += float(np.sum(own * (1 - scale) ** 2))
+    return ScaleGain(matched, at_best)
+
+
+def _apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Log-scales [..., unit, generator] less those of the unit of equal rank on the other side."""
+    if first.ndim == 1:
+        return first - second
+    order = np.argsort(first, axis=-2)
+    apart = np.empty_like(first)
+    ranked = np.take_along_axis(first, order, -2) - np.sort(second, axis=-2)
+    np.put_along_axis(apart, order, ranked, -2)
+    return apart
 
 
 def _to_balance(logs: np.ndarray, row: Row) -> np.ndarray:
