@@ -47,7 +47,8 @@ def check_finite(what: str, tree: Any) -> None:
     """Refuses NaN and infinity, naming the leaf."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = as_numpy(leaf)
-        if np.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
+        # NumPy alone does not take bfloat16 for a number.
+        if jax.dtypes.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
             bad = int(np.size(array) - np.isfinite(array).sum())
             raise ValueError(
                 f"{what} holds {bad} NaN or infinite values in {path_name(path)!r}; "
@@ -159,5 +160,6 @@ def check_inputs(inputs: Any) -> None:
             "the inputs hold no examples: pass at least one (some hundred training inputs will do)"
         )
     for leaf in leaves:
-        if np.issubdtype(as_numpy(leaf).dtype, np.inexact) and not np.isfinite(leaf).all():
+        array = as_numpy(leaf)
+        if jax.dtypes.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
             raise ValueError("the inputs hold NaN or infinite values: drop those examples")

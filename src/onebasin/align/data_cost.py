@@ -42,6 +42,7 @@ from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.elements import Block
+from onebasin.symmetry.host import widened
 
 ROUNDING = 1e-6
 KEPT = 16
@@ -171,7 +172,7 @@ class DataCost:
                 else:
                     each.term = len(pairing.terms)
                     block = _with_signs(self.symmetry, site.partner, site.partner_block, flips)
-                    pair = [a[block.at()].reshape(block.shape) for a in sums["parameter"]]
+                    pair = [widened(a[block.at()]).reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
                     each.partner_norms = (
                         _per_unit(self.symmetry, site.factor, block, pair[0]),
@@ -189,7 +190,9 @@ def _size(batch: Any) -> int:
 
 def weights_pairing(symmetry: Symmetry, reference: Any, moving: Any) -> Pairing:
     """The two networks' weights, for signs that no activation decides."""
-    leaves = [[np.asarray(x) for x in jax.tree.leaves(tree)] for tree in (reference, moving)]
+    leaves = [
+        [widened(np.asarray(x)) for x in jax.tree.leaves(tree)] for tree in (reference, moving)
+    ]
     return Pairing(symmetry, [Channel(leaves[0], leaves[1])])
 
 

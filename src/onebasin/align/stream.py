@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.symmetry.host import widened
+
 
 class Moments(NamedTuple):
     """Moments of units over `count` values each: summed squared deviations in `square`."""
@@ -55,6 +57,7 @@ class Products(NamedTuple):
     @classmethod
     def of(cls, x: Any, y: Any, centred: bool) -> Products:
         """Those of values [parents flattened, units, everything else]; about 0 unless centred."""
+        x, y = widened(x), widened(y)
         means = jnp.zeros(()), jnp.zeros(())
         if centred:
             means = x.mean(-1), y.mean(-1)

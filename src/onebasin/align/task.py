@@ -22,7 +22,7 @@ from onebasin.align.settling import settle
 from onebasin.align.state import State
 from onebasin.posterior import Gaussian, push_forward, trees
 from onebasin.symmetry import Element, Symmetry
-from onebasin.symmetry.host import as_numpy
+from onebasin.symmetry.host import as_numpy, widened
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,11 +174,15 @@ def leaves_of(tree: Any) -> list[np.ndarray]:
 
 
 def parts_of(posterior: Any) -> list[list[np.ndarray]]:
-    """The leaves of weights, or of means and standard deviations, in NumPy."""
+    """The leaves of weights, or of means and standard deviations, as costs compute with them."""
     if not isinstance(posterior, Gaussian):
-        return [leaves_of(posterior)]
-    variance = leaves_of(posterior.variance())
-    return [leaves_of(posterior.mean), [np.sqrt(leaf) for leaf in variance]]
+        return [_wide_leaves(posterior)]
+    variance = _wide_leaves(posterior.variance())
+    return [_wide_leaves(posterior.mean), [np.sqrt(leaf) for leaf in variance]]
+
+
+def _wide_leaves(tree: Any) -> list[np.ndarray]:
+    return [widened(leaf) for leaf in leaves_of(tree)]
 
 
 def half_way(loss_fn: Any, path: str, reference: Any, moved: Any) -> jax.Array:

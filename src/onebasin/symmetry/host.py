@@ -40,6 +40,13 @@ def as_numpy(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
+def widened(array: Any) -> Any:
+    """Floats shorter than single precision as single, which NumPy computes with; others as is."""
+    if not jax.dtypes.issubdtype(array.dtype, np.floating) or array.dtype.itemsize >= 4:
+        return array
+    return array.astype(np.float32)
+
+
 def from_host(tree: Any) -> Any:
     """The leaves as JAX arrays."""
     return jax.tree.map(jnp.asarray, tree)
