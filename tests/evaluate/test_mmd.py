@@ -195,6 +195,14 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_distributions_are_sampled_first() -> None:
+    gaussian = ob.Gaussian(normal(5, 3), 0.1)
+    for form in (gaussian, ob.Mixture([gaussian, gaussian])):
+        for pair in ((form, form), (normal(5, 3), form)):
+            with pytest.raises(TypeError, match="expected draws: those of its method sample"):
+                ob.mmd(*pair)
+
+
 def test_options_belong_to_a_removal(networks: Any) -> None:
     symmetry, x, y = networks
     with pytest.raises(TypeError, match="order without removal="):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.posterior import Draws
+from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import is_float, named_leaves
 from onebasin.store import StoredStream
 
@@ -27,6 +27,10 @@ class Population:
 
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
+        if isinstance(source, Gaussian | Mixture):
+            raise TypeError(
+                f"{name} is {source!r}, expected draws: those of its method sample, for instance"
+            )
         self.stream = source if isinstance(source, StoredStream) else None
         if self.stream is not None:
             self._inside = "params" if _holds_draws(self.stream) else ""
