@@ -237,6 +237,21 @@ def test_sweeps_by_contributions_never_lose_what_was_found():
     assert ("did not come to rest" in str(moved)) == bool(found[-1].waiting)
 
 
+@pytest.mark.parametrize("cost", ["weights", "activations"])
+def test_a_gaussian_and_a_network_meet_at_its_mean(cost):
+    params = normal(0, a=(3, 5), b=(5, 2))
+    symmetry = ob.discover(layered, params, jnp.ones((2, 3)))
+    moved = symmetry.act(symmetry.random(jax.random.key(3)), params)
+    data = {"apply_fn": layered, "inputs": jax.random.normal(jax.random.key(4), (40, 3))}
+    found = ob.align(symmetry, ob.Gaussian(moved, 0.1), params, cost, **data)
+    expected = ob.push_forward(symmetry, found.element, ob.Gaussian(moved, 0.1))
+    back = ob.align(symmetry, moved, ob.Gaussian(params, 0.1), cost, **data)
+    for near in (found.params.mean, back.params):
+        for name in params:
+            np.testing.assert_allclose(near[name], params[name], atol=1e-4)
+    np.testing.assert_allclose(found.params.std["a"], expected.std["a"], rtol=1e-5)
+
+
 def layered(params, x):
     return jax.nn.relu(x @ params["a"]) @ params["b"]
 
