@@ -60,7 +60,9 @@ def align(
         cost: "weights" (squared distance), "wasserstein", "kl" ("kl-forward", "kl-reverse",
             "kl-mean") for Gaussians; "activations", "correlation", "contributions" or
             "preactivations", which need `apply_fn` and `inputs`. Units that no product reads go by
-            what makes them, and the other way round.
+            what makes them, and the other way round. Costs for Gaussians are those of their means
+            and variances: a low-rank part counts by what it adds to the variances, not by its
+            covariances.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
         scaling: What becomes of scalings. "auto": costs that are distances ("weights",
