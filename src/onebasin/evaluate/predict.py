@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.symmetry.keys import key_or_first
 
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": jax.nn.softmax, "identity": lambda x: x}
 
@@ -52,17 +53,16 @@ def predict(
         raise ValueError(f"got link={link!r}, expected one of {', '.join(LINKS)}")
     if num_samples is not None and num_samples < 1:
         raise ValueError(f"got num_samples={num_samples}, expected at least one")
+    key = key_or_first(key)
     inputs = jax.tree.map(jnp.asarray, inputs)
     count = len(jax.tree.leaves(inputs)[0])
     if not count:
         raise ValueError("there are no inputs to predict: the first axis has size 0")
     size = min(batch_size, count)
     if isinstance(posterior, Gaussian):
-        key = jax.random.key(0) if key is None else jax.random.clone(key)
         keys = jax.random.split(key, num_samples or 100)
         return _of_gaussian(apply_fn, link, size, posterior, inputs, keys)
     if isinstance(posterior, Mixture):
-        key = jax.random.key(0) if key is None else jax.random.clone(key)
         posterior, num_samples = posterior.sample(key, num_samples or 100), None
     if not isinstance(posterior, Draws):
         try:
