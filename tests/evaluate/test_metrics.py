@@ -189,6 +189,17 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", [int, bool])
+def test_certain_predictions_may_be_integers_or_flags(kind: type) -> None:
+    certain = np.eye(4)[np.argmax(PROBS, axis=-1)]
+    for metric in (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece):
+        expected = metric(Y, certain.astype(np.float32))
+        np.testing.assert_allclose(metric(Y, certain.astype(kind)), expected, rtol=1e-6)
+    samples = np.stack([certain, certain[:, ::-1]])
+    expected = metrics.mutual_information(samples.astype(np.float32))
+    np.testing.assert_allclose(metrics.mutual_information(samples.astype(kind)), expected)
+
+
 def test_metrics_compile_without_looking_at_values() -> None:
     every = jax.jit(lambda y, p: (metrics.nll(y, p), metrics.brier(y, p), metrics.entropy(p)))
     assert all(jnp.isfinite(x) for x in every(Y, PROBS))
