@@ -133,6 +133,13 @@ def weights(sample_weight: Any, count: int) -> jax.Array:
         raise ValueError(
             f"sample_weight has shape {weight.shape}, expected ({count},): one per example"
         )
+    if is_known(weight):
+        total = float(np.sum(np.asarray(weight)))
+        if not 0 < total < np.inf:
+            raise ValueError(
+                f"sample_weight sums to {total:.4g}, expected weights whose sum is positive: give "
+                "at least one example a weight, or leave it out to count all alike"
+            )
     return weight
 
 
