@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.posterior import Draws, Gaussian, Mixture
-from onebasin.posterior.trees import is_float, named_leaves
+from onebasin.posterior.trees import is_float, named_leaves, with_arrays
 from onebasin.store import StoredStream
 
 
@@ -37,7 +37,8 @@ class Population:
             leaves = _of_stream(self.stream, self._inside)
             self.num_draws = len(self.stream)
         else:
-            self._tree = source.params if isinstance(source, Draws) else source
+            tree = source.params if isinstance(source, Draws) else source
+            self._tree = with_arrays(tree, name)
             leaves, self.num_draws = _of_tree(self._tree, name)
         if not leaves or not self.num_draws:
             raise ValueError(
