@@ -38,6 +38,26 @@ def test_nan_names_the_leaf(setting):
         ob.align_many(symmetry, jax.tree.map(lambda x: x[None], bad))
 
 
+def test_complex_numbers_name_the_leaf():
+    def model(params, x):
+        return jnp.abs(x @ params["inner"]) @ params["outer"]
+
+    params = {"inner": jnp.ones((3, 5)) * (1 + 2j), "outer": jnp.ones((5, 2))}
+    symmetry = ob.discover(model, params, INPUTS)
+    real, draws = jax.tree.map(jnp.abs, params), ob.Draws.stack([params] * 3)
+    for call in (
+        lambda: ob.align(symmetry, params, to=real),
+        lambda: ob.align(symmetry, real, to=params),
+        lambda: ob.align_many(symmetry, draws),
+        lambda: ob.align_many(symmetry, ob.Draws.stack([real] * 3), reference=params),
+        lambda: ob.canonicalize(symmetry, params),
+        lambda: ob.canonicalize(symmetry, draws, scaling=None),
+        lambda: ob.compact(symmetry, draws),
+    ):
+        with pytest.raises(TypeError, match=r"'inner' is complex.*expected real.*two leaves"):
+            call()
+
+
 def test_empty_population(setting):
     symmetry, params = setting
     with pytest.raises(ValueError, match=r"empty|at least one|no draws"):

@@ -235,3 +235,57 @@ def test_sweeps_by_contributions_never_lose_what_was_found():
         symmetry, two[1], to=two[0], cost="contributions", apply_fn=residual, inputs=inputs
     )
     assert ("did not come to rest" in str(moved)) == bool(found[-1].waiting)
+
+
+@pytest.mark.parametrize("cost", ["weights", "activations"])
+def test_a_gaussian_and_a_network_meet_at_its_mean(cost):
+    params = normal(0, a=(3, 5), b=(5, 2))
+    symmetry = ob.discover(layered, params, jnp.ones((2, 3)))
+    moved = symmetry.act(symmetry.random(jax.random.key(3)), params)
+    data = {"apply_fn": layered, "inputs": jax.random.normal(jax.random.key(4), (40, 3))}
+    found = ob.align(symmetry, ob.Gaussian(moved, 0.1), params, cost, **data)
+    expected = ob.push_forward(symmetry, found.element, ob.Gaussian(moved, 0.1))
+    back = ob.align(symmetry, moved, ob.Gaussian(params, 0.1), cost, **data)
+    for near in (found.params.mean, back.params):
+        for name in params:
+            np.testing.assert_allclose(near[name], params[name], atol=1e-4)
+    np.testing.assert_allclose(found.params.std["a"], expected.std["a"], rtol=1e-5)
+
+
+def layered(params, x):
+    return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+
+def in_half(dtype):
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), normal(0, a=(3, 5), b=(5, 2)))
+    return params, ob.discover(layered, params, jnp.ones((2, 3), dtype))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize(
+    "cost", ["weights", "wasserstein", "kl", "activations", "correlation", "preactivations"]
+)
+def test_half_precision_is_matched_in_single_and_stays_half(dtype, cost):
+    params, symmetry = in_half(dtype)
+    moved = symmetry.act(symmetry.random(jax.random.key(3), kinds=("permutation",)), params)
+    inputs = jax.random.normal(jax.random.key(4), (40, 3), dtype)
+    moving, reference = moved, params
+    if cost in GAUSSIAN_COSTS:
+        moving, reference = (ob.Gaussian(mean, 0.125) for mean in (moved, params))
+    # Batches that have to be put together, as their sums in half precision could not be.
+    found = ob.align(
+        symmetry, moving, reference, cost, apply_fn=layered, inputs=inputs, batch_size=16
+    )
+    for got, expected in zip(*map(jax.tree.leaves, (found.params, reference)), strict=True):
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_nan_in_half_precision_is_seen():
+    params, symmetry = in_half(jnp.bfloat16)
+    bad = jax.tree.map(lambda leaf: leaf.at[0].set(jnp.nan), params)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        ob.align(symmetry, bad, to=params)
+    inputs = jnp.full((2, 3), jnp.nan, jnp.bfloat16)
+    with pytest.raises(ValueError, match="inputs hold NaN"):
+        ob.align(symmetry, params, params, "activations", apply_fn=layered, inputs=inputs)

@@ -179,6 +179,11 @@ def test_bootstrap_covers() -> None:
         (lambda: metrics.fpr95(Y, PROBS), "0 .outside. and 1"),
         (lambda: metrics.aupr(INSIDE, PROBS, positive="in"), "'inside' or 'outside'"),
         (lambda: metrics.brier(Y, PROBS, sample_weight=[1.0]), "one per example"),
+        (lambda: metrics.brier(Y, PROBS, sample_weight=np.zeros(300)), "sums to 0, expected"),
+        (lambda: metrics.ece(Y, PROBS, sample_weight=np.zeros(300)), "at least one example"),
+        (lambda: metrics.entropy(PROBS, sample_weight=np.zeros(300)), "sums to 0, expected"),
+        (lambda: metrics.nll(Y, PROBS, sample_weight=np.full(300, np.nan)), "sums to nan"),
+        (lambda: metrics.auroc(INSIDE, SCORE, sample_weight=INSIDE), "examples outside"),
         (lambda: metrics.ece(Y, PROBS, num_bins=0), "at least one bin"),
         (lambda: metrics.bootstrap(metrics.nll, Y, PROBS, level=1), "between 0 and 1"),
     ],
@@ -187,6 +192,17 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [int, bool])
+def test_certain_predictions_may_be_integers_or_flags(kind: type) -> None:
+    certain = np.eye(4)[np.argmax(PROBS, axis=-1)]
+    for metric in (metrics.accuracy, metrics.nll, metrics.brier, metrics.ece):
+        expected = metric(Y, certain.astype(np.float32))
+        np.testing.assert_allclose(metric(Y, certain.astype(kind)), expected, rtol=1e-6)
+    samples = np.stack([certain, certain[:, ::-1]])
+    expected = metrics.mutual_information(samples.astype(np.float32))
+    np.testing.assert_allclose(metrics.mutual_information(samples.astype(kind)), expected)
 
 
 def test_metrics_compile_without_looking_at_values() -> None:

@@ -195,6 +195,21 @@ def test_bad_input_is_said(call: Any, said: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_draws_may_be_lists_of_numbers() -> None:
+    expected = ob.mmd(X, Y)
+    assert float(ob.mmd(X.tolist(), Y.tolist())) == pytest.approx(float(expected), rel=1e-5)
+    with pytest.raises(ValueError, match="lists of numbers of different lengths in y"):
+        ob.mmd(X, [[1.0, 2.0], [3.0]])
+
+
+def test_distributions_are_sampled_first() -> None:
+    gaussian = ob.Gaussian(normal(5, 3), 0.1)
+    for form in (gaussian, ob.Mixture([gaussian, gaussian])):
+        for pair in ((form, form), (normal(5, 3), form)):
+            with pytest.raises(TypeError, match="expected draws: those of its method sample"):
+                ob.mmd(*pair)
+
+
 def test_options_belong_to_a_removal(networks: Any) -> None:
     symmetry, x, y = networks
     with pytest.raises(TypeError, match="order without removal="):

@@ -28,6 +28,15 @@ def test_each_draw_predicts_as_its_network_does() -> None:
         np.testing.assert_allclose(ob.predict(net.apply, network, X)[0], expected, rtol=1e-5)
 
 
+def test_inputs_may_be_lists_of_numbers() -> None:
+    net, stacked = nets()
+    probs = ob.predict(net.apply, ob.Draws(stacked), X.tolist())
+    np.testing.assert_allclose(probs, ob.predict(net.apply, ob.Draws(stacked), X), rtol=1e-5)
+    for odd in (3.0, {"x": X, "flag": True}, {}):
+        with pytest.raises(ValueError, match="expected arrays whose first axis is the example"):
+            ob.predict(net.apply, ob.Draws(stacked), odd)
+
+
 def test_stacked_parameters_are_to_be_wrapped() -> None:
     net, stacked = nets()
     with pytest.raises(ValueError, match=r"several networks, stacked.*onebasin\.Draws\(params\)"):

@@ -171,6 +171,17 @@ def test_swag_has_the_moments_of_its_snapshots() -> None:
     np.testing.assert_allclose(last.T @ last, deviations.T @ deviations / 4, rtol=1e-4, atol=1e-6)
 
 
+def test_swag_has_a_spread_with_no_other_argument() -> None:
+    """Sixty examples fit into one batch; SGD has no noise then. Its spread is of the right size."""
+    answer = linear_regression()
+    q = ob.infer.swag(jax.random.key(0), answer.problem)
+    ratio = np.sqrt(np.asarray(q.variance()["w"]) / np.diag(answer.covariance))
+    assert 0.2 < ratio.min() < ratio.max() < 5
+    assert np.max(np.abs(q.mean["w"] - answer.mean) / np.sqrt(np.diag(answer.covariance))) < 0.5
+    with pytest.warns(UserWarning, match=r"hardly any spread.*pass a smaller batch_size="):
+        ob.infer.swag(jax.random.key(0), answer.problem, batch_size=60)
+
+
 def test_swag_spreads_over_several_networks() -> None:
     answer = linear_regression()
     mixture = ob.infer.swag(

@@ -120,6 +120,8 @@ BAD = {
     "labels out of range": ((NET, (X, Y + 2)), {}, r"labels run from 2 to 2.*0 to 1"),
     "labels are floats": ((NET, (X, Y * 1.0)), {}, "integer classes"),
     "lengths": ((NET, (X, Y[:3])), {}, "inputs and targets have 5 and 3 examples, expected"),
+    "a number": ((NET, (3.0, Y)), {}, "number without axes, expected arrays whose first axis"),
+    "ragged": ((NET, ([[1.0, 2.0], [3.0]], Y)), {}, "different lengths in the inputs"),
     "not a pair": ((NET, X), {}, r"pair \(inputs, targets\)"),
     "unknown likelihood": ((NET, (X, Y)), {"likelihood": "poisson"}, "expected one of categorical"),
     "noise": ((NET, (X, Y)), {"likelihood": "gaussian", "noise": -1.0}, "positive"),
@@ -137,6 +139,13 @@ def test_bad_input_is_one_clear_sentence(name: str) -> None:
     arguments, options, message = BAD[name]
     with pytest.raises((ValueError, TypeError), match=message):
         ob.Problem(*arguments, **options)
+
+
+def test_data_may_be_lists_of_numbers() -> None:
+    plain = ob.Problem(NET, (X.tolist(), Y.tolist()))
+    assert plain.fingerprint() == ob.Problem(NET, (X, Y)).fingerprint()
+    named = ob.Net(lambda key, x: NET.init(key, x["x"]), lambda p, x: NET.apply(p, x["x"]))
+    assert ob.Problem(named, ({"x": X.tolist()}, Y)).num_examples == 5
 
 
 def test_a_pair_of_functions_is_a_network() -> None:

@@ -279,6 +279,43 @@ def test_half_precision() -> None:
     assert ob.discover(*model).scaling_dimension() == 4
 
 
+@pytest.mark.parametrize("bits", [(8, 23), (5, 10), (8, 7), (5, 7)])
+def test_rounding_to_some_bits_is_no_broken_symmetry(bits: tuple[int, int]) -> None:
+    model = units(lambda h: jax.nn.relu(jax.lax.reduce_precision(h, *bits)))
+    sym = ob.discover(*model)
+    assert sym.scaling_dimension() == 4
+    ob.check_symmetry(sym, *model)
+    with pytest.raises(ob.SymmetryError, match="does not hold"):
+        ob.check_symmetry(still(sym, "v"), *model)
+
+
+@pytest.mark.parametrize(
+    "rounded",
+    [
+        lambda h: h.astype(jnp.float8_e4m3fn).astype(h.dtype),
+        lambda h: h.astype(jnp.float8_e5m2).astype(h.dtype),
+        lambda h: jax.lax.reduce_precision(h, 4, 3),
+    ],
+)
+def test_formats_of_eight_bits_have_no_scalings(rounded: Callable[[Array], Array]) -> None:
+    """A unit that is rescaled there falls on other values; one that is flipped does not."""
+    model = units(lambda h: jax.nn.relu(rounded(h)))
+    sym = ob.discover(*model)
+    assert [f.kinds for f in sym.factors] == [{"permutation"}]
+    assert ob.check_symmetry(sym, *model) < 1e-5
+    signs = ob.discover(*units(lambda h: jnp.tanh(rounded(h))))
+    assert [f.kinds for f in signs.factors] == [{"permutation", "sign"}]
+
+
+def test_scales_that_are_taken_off_before_rounding_are_free() -> None:
+    def scaled(h: Array) -> Array:
+        size = jnp.max(jnp.abs(h), axis=0)
+        return jax.nn.relu(size * (h / size).astype(jnp.float8_e4m3fn).astype(h.dtype))
+
+    model = units(scaled)
+    assert ob.discover(*model).scaling_dimension() == 4
+
+
 def test_single_precision_beside_the_parameters_is_no_reason_to_be_loose() -> None:
     """A mask in float32 that no parameter goes into: the model still runs in doubles."""
 

@@ -216,6 +216,26 @@ def test_elements_of_another_group() -> None:
         sym.act_many(many, jax.tree.map(lambda x: x[None], params_of()))
 
 
+def test_what_is_no_element() -> None:
+    params = params_of()
+    sym = ob.discover(relu_net, params, X)
+    aligned = ob.align(sym, params, to=params)
+    for odd, said in (
+        (None, "a NoneType"),
+        (3, "an int"),
+        (aligned, r"an Alignment.*pass its \.element$"),
+    ):
+        for call in (
+            lambda g: sym.act(g, params),
+            lambda g: sym.act_many(g, params),
+            lambda g: sym.inverse(g),
+            lambda g: sym.compose(sym.identity(), g),
+        ):
+            with pytest.raises(TypeError, match=f"got {said}") as caught:
+                call(odd)
+            assert "expected an element of the group" in str(caught.value)
+
+
 def test_unknown_factor() -> None:
     with pytest.raises(KeyError, match="no factor is called 'z'; there are: w"):
         ob.discover(relu_net, params_of(), X).factor("z")

@@ -15,6 +15,7 @@ from onebasin.align.paths import Path, find_path
 from onebasin.align.predictive import NUM_SAMPLES, PredictiveLoss
 from onebasin.align.telling import by_name, number
 from onebasin.posterior import Gaussian, Mixture
+from onebasin.symmetry.keys import key_or_first
 
 # What JAX says where a function wants the values of arrays, and not their shapes alone.
 WANTS_VALUES = (
@@ -126,7 +127,7 @@ def barrier(
     for name, end in (("a", a), ("b", b)):
         check_end(name, end)
     t = jnp.linspace(0, 1, points)
-    key = jax.random.key(0) if key is None else key
+    key = key_or_first(key)
     arguments = (as_pytree(loss_fn), as_pytree(find_path(a, b, path)), a, b, t, key, num_samples)
     try:
         curve, calibrated, temperature = _along(*arguments, calibrate)

@@ -17,6 +17,7 @@ from onebasin.align.predictive import PredictiveLoss
 from onebasin.align.task import scalar_loss
 from onebasin.align.telling import number
 from onebasin.posterior import Gaussian, trees
+from onebasin.symmetry.keys import check_key
 
 
 @jax.tree_util.register_dataclass
@@ -125,6 +126,7 @@ def bend(
         raise ValueError(
             f"got steps={steps} and batch_size={batch_size}, expected at least one of each"
         )
+    check_key(key)
     if data is not None and batch_fn is not None:
         raise ValueError("got data and batch_fn, expected one of them: both say what a batch is")
     if isinstance(loss_fn, PredictiveLoss) and not (data is None and batch_fn is None):

@@ -27,7 +27,9 @@ class Alignment:
         params: What was aligned, moved onto the reference (params, Gaussian, as it came in).
         element: The group element that moved it.
         cost: The cost after, in the units of the cost that was asked for: between `params` and the
-            reference, unless scalings were removed from both, when it is counted there.
+            reference, unless scalings were removed from both, when it is counted there. Of
+            low-rank Gaussians it is that of the diagonal ones with the same variances;
+            `onebasin.wasserstein` and `onebasin.kl` count their covariances too.
         cost_before: The same before anything was moved.
         bound: A value that no element can get below; None where no cheap one is known.
         exact: Whether no other matching has a lower cost, because every factor stands alone; what

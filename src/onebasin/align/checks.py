@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align.certificate import Alignment
@@ -56,9 +57,20 @@ def check_finite(what: str, tree: Any) -> None:
             )
 
 
+def check_real(tree: Any) -> None:
+    """Refuses complex numbers, naming the leaf: masses and distances are those of real ones."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jax.dtypes.issubdtype(jnp.result_type(leaf), np.complexfloating):
+            raise TypeError(
+                f"parameter {path_name(path)!r} is complex ({jnp.result_type(leaf)}), expected "
+                "real numbers: hold its real and its imaginary part as two leaves"
+            )
+
+
 def check_same_model(symmetry: Symmetry, what: str, tree: Any) -> None:
     """Refuses parameters of another model, naming the first leaf that differs."""
     symmetry.flatten(tree)
+    check_real(tree)
     check_finite(what, tree)
 
 

@@ -18,6 +18,8 @@ from onebasin.align.search import STARTS
 from onebasin.align.signs import best_signs
 from onebasin.align.solvers import SEARCHES, SOLVERS, solve
 from onebasin.align.state import State
+from onebasin.align.task import mean_of, push
+from onebasin.posterior import Gaussian
 from onebasin.symmetry import Symmetry, transpositions
 
 AUTO = "auto"
@@ -53,11 +55,14 @@ def align(
     Args:
         symmetry: The model's group, from `onebasin.discover`.
         params: What is to be moved: parameters, or a `Gaussian`.
-        to: The reference: parameters, or a `Gaussian`.
+        to: The reference: parameters, or a `Gaussian`. If only one of the two is a Gaussian, its
+            mean stands for it, and what is to be moved is moved whole.
         cost: "weights" (squared distance), "wasserstein", "kl" ("kl-forward", "kl-reverse",
             "kl-mean") for Gaussians; "activations", "correlation", "contributions" or
             "preactivations", which need `apply_fn` and `inputs`. Units that no product reads go by
-            what makes them, and the other way round.
+            what makes them, and the other way round. Costs for Gaussians are those of their means
+            and variances: a low-rank part counts by what it adds to the variances, not by its
+            covariances.
         apply_fn: The model, for costs that look at data.
         inputs: Data for such costs; the leading axis is the example.
         scaling: What becomes of scalings. "auto": costs that are distances ("weights",
@@ -106,6 +111,9 @@ def align(
     check_choice("scaling", scaling, (AUTO, *SCALINGS, None))
     if restarts < 0:
         raise ValueError(f"got restarts={restarts}, expected none or more")
+    given = params
+    if isinstance(params, Gaussian) != isinstance(to, Gaussian):
+        params, to = mean_of(params), mean_of(to)
     shared = {
         "symmetry": symmetry,
         "assignment": Assignment(assignment),
@@ -138,7 +146,7 @@ def align(
         reached = 0.0
     bound = None if joint and scalings else match.bound
     return Alignment(
-        params=moved,
+        params=moved if params is given else push(symmetry, element, given),
         element=element,
         cost=reached,
         cost_before=before,

@@ -12,6 +12,7 @@ import numpy as np
 
 from onebasin.align.stream import Batches
 from onebasin.posterior import Gaussian, Mixture
+from onebasin.symmetry.keys import key_or_first
 
 NUM_SAMPLES = 128
 TEMPERATURES = (0.05, 20.0)
@@ -62,7 +63,7 @@ class PredictiveLoss:
         if not isinstance(posterior, Gaussian):
             return self._of_network(posterior)
         count = self.num_samples if num_samples is None else num_samples
-        key = jax.random.key(0) if key is None else jax.random.clone(key)
+        key = key_or_first(key)
         keys = jax.random.split(key, count)
 
         def add(total: dict[str, jax.Array], key: jax.Array) -> tuple[dict[str, jax.Array], None]:

@@ -25,6 +25,7 @@ import optax
 from onebasin.compact import predictive
 from onebasin.compact.inputs import Extra, joined, mixtures
 from onebasin.posterior import Draws, Gaussian
+from onebasin.symmetry.keys import key_or_first
 
 HELD_OUT = 0.1
 SMALL_STD = 0.02
@@ -107,7 +108,7 @@ def distil(
         raise ValueError("there is nothing to start from: pass at least one Gaussian")
     if rank < 0:
         raise ValueError(f"got rank={rank}, expected 0 or more")
-    key = jax.random.key(0) if key is None else jax.random.clone(key)
+    key = key_or_first(key)
     for_split, for_extra, for_steps, for_score, for_factor = jax.random.split(key, 5)
     inputs = jax.tree.map(jnp.asarray, inputs)
     count = jax.tree.leaves(inputs)[0].shape[0]

@@ -21,6 +21,7 @@ from onebasin.compact.result import Compact, Row
 from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
+from onebasin.symmetry.keys import key_or_first
 
 MAX_INPUTS = 2000
 
@@ -102,7 +103,7 @@ def compact(
     check_distilling(distilling, refine, inspect.signature(compact).parameters)
     if num_starts < 1:
         raise ValueError(f"got num_starts={num_starts}, expected at least one")
-    key = jax.random.key(0) if key is None else jax.random.clone(key)
+    key = key_or_first(key)
     if isinstance(draws, Mixture):
         return _of_mixture(symmetry, draws, cost, _settled(scaling), engine)
     seeing = apply_fn is not None and inputs is not None

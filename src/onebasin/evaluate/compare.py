@@ -13,6 +13,7 @@ from onebasin.evaluate.gaussians import kl, wasserstein
 from onebasin.evaluate.mmd import MMD, mmd
 from onebasin.posterior import Draws, Gaussian, moments, push_forward
 from onebasin.symmetry import Symmetry
+from onebasin.symmetry.keys import key_or_first
 
 
 class Distances(NamedTuple):
@@ -104,11 +105,11 @@ def compare(
             )
     if num_samples < 0 or num_samples == 1:
         raise ValueError(f"got num_samples={num_samples}, expected none or at least two")
+    keys = jax.random.split(key_or_first(key), 3)
     fixed, moving = _gaussian(p), _gaussian(q)
     alignment = align(symmetry, moving, to=fixed, cost=cost, **options)
     moving_form: Any = q
     moved: Any = push_forward(symmetry, alignment.element, moving_form)
-    keys = jax.random.split(jax.random.key(0) if key is None else jax.random.clone(key), 3)
     drawn = [_draws(each, k, num_samples) for each, k in zip((p, q, moved), keys, strict=True)]
     return Comparison(
         before=_distances(fixed, moving, drawn[0], drawn[1]),

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.posterior import Draws
-from onebasin.posterior.trees import is_float, named_leaves
+from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.posterior.trees import is_float, named_leaves, with_arrays
 from onebasin.store import StoredStream
 
 
@@ -27,13 +27,18 @@ class Population:
 
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
+        if isinstance(source, Gaussian | Mixture):
+            raise TypeError(
+                f"{name} is {source!r}, expected draws: those of its method sample, for instance"
+            )
         self.stream = source if isinstance(source, StoredStream) else None
         if self.stream is not None:
             self._inside = "params" if _holds_draws(self.stream) else ""
             leaves = _of_stream(self.stream, self._inside)
             self.num_draws = len(self.stream)
         else:
-            self._tree = source.params if isinstance(source, Draws) else source
+            tree = source.params if isinstance(source, Draws) else source
+            self._tree = with_arrays(tree, name)
             leaves, self.num_draws = _of_tree(self._tree, name)
         if not leaves or not self.num_draws:
             raise ValueError(

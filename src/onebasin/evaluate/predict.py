@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.posterior.trees import with_arrays
+from onebasin.symmetry.keys import key_or_first
 
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": jax.nn.softmax, "identity": lambda x: x}
 
@@ -30,7 +32,7 @@ def predict(
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`.
         posterior: `Draws`, a `Gaussian`, a `Mixture`, or one network's parameters.
-        inputs: Inputs, leading axis the example.
+        inputs: Inputs, leading axis the example; lists of numbers, or of rows, are arrays.
         key: Random key for drawing from a Gaussian or a mixture; `jax.random.key(0)` by default.
         num_samples: How many networks: of `Draws` this many, evenly spread, all by default; of the
             others 100 by default.
@@ -52,17 +54,20 @@ def predict(
         raise ValueError(f"got link={link!r}, expected one of {', '.join(LINKS)}")
     if num_samples is not None and num_samples < 1:
         raise ValueError(f"got num_samples={num_samples}, expected at least one")
-    inputs = jax.tree.map(jnp.asarray, inputs)
-    count = len(jax.tree.leaves(inputs)[0])
+    key = key_or_first(key)
+    inputs = jax.tree.map(jnp.asarray, with_arrays(inputs, "the inputs"))
+    leaves = jax.tree.leaves(inputs)
+    if not leaves or not all(leaf.ndim for leaf in leaves):
+        said = "hold a number without axes" if leaves else "hold no arrays"
+        raise ValueError(f"the inputs {said}, expected arrays whose first axis is the example")
+    count = len(leaves[0])
     if not count:
         raise ValueError("there are no inputs to predict: the first axis has size 0")
     size = min(batch_size, count)
     if isinstance(posterior, Gaussian):
-        key = jax.random.key(0) if key is None else jax.random.clone(key)
         keys = jax.random.split(key, num_samples or 100)
         return _of_gaussian(apply_fn, link, size, posterior, inputs, keys)
     if isinstance(posterior, Mixture):
-        key = jax.random.key(0) if key is None else jax.random.clone(key)
         posterior, num_samples = posterior.sample(key, num_samples or 100), None
     if not isinstance(posterior, Draws):
         try:

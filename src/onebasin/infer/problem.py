@@ -23,7 +23,7 @@ from onebasin.infer.priors import Normal, Prior
 from onebasin.nets import Net
 from onebasin.nets.net import is_net, net_of
 from onebasin.posterior import Draws, Gaussian
-from onebasin.posterior.trees import is_float, named_leaves
+from onebasin.posterior.trees import is_float, named_leaves, with_arrays
 
 LIKELIHOODS = ("categorical", "gaussian")
 LOG_NOISE = Normal(1.0)
@@ -43,7 +43,8 @@ class Problem:
     Args:
         net: The network, a `Net` or a plain pair (init, apply) of functions; its outputs are logits
             (example, class) or means (example, ...). A PyTorch module is converted.
-        train: Inputs and targets: integer classes (example,), or numbers like the outputs.
+        train: Inputs and targets: integer classes (example,), or numbers like the outputs. Lists
+            of numbers, or of rows of them, are arrays.
         prior: The prior of the parameters.
         likelihood: "categorical", "gaussian", or a function from outputs and targets to the log
             likelihood of each example.
@@ -241,12 +242,18 @@ class Problem:
             raise ValueError(
                 f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
             )
-        inputs, targets = jax.tree.map(jnp.asarray, train[0]), jnp.asarray(train[1])
+        inputs = jax.tree.map(jnp.asarray, with_arrays(train[0], "the inputs"))
+        targets = jnp.asarray(with_arrays(train[1], "the targets"))
         # In the order in which the message names them.
         counts = dict.fromkeys(x.shape[:1] for x in (*jax.tree.leaves(inputs), targets))
-        if len(counts) > 1 or () in counts or (0,) in counts:
+        if () in counts:
             raise ValueError(
-                f"inputs and targets have {' and '.join(str(c[0]) if c else 'no' for c in counts)} "
+                "inputs or targets hold a number without axes, expected arrays whose first axis is "
+                "the example"
+            )
+        if len(counts) > 1 or (0,) in counts:
+            raise ValueError(
+                f"inputs and targets have {' and '.join(str(c[0]) for c in counts)} "
                 "examples, expected the same number, and at least one, along their first axis"
             )
         self.inputs, self.targets = inputs, targets

@@ -7,16 +7,20 @@ With their mean and variance s^2 and the last K deviations d_i = theta_i - mean,
 
 (maddox2019simple). Deviations are taken from the final mean, where the paper takes them from the
 running one: then D D^T / (K - 1) is the sample covariance when all networks are kept.
+
+The spread is that of SGD's noise: with all data in a batch there is none, and SGD stands still.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from onebasin.engine import Engine
@@ -27,6 +31,11 @@ from onebasin.infer.loop import Journal, summary
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Gaussian, Mixture
 from onebasin.store import Run
+
+# Of the examples, one in so many makes up a batch of SGD at most.
+BATCHES = 10
+# Of the size of weights, the part that is hardly any spread.
+LITTLE = 1e-3
 
 
 @on_engine
@@ -58,7 +67,8 @@ def swag(
         num_samples: How many networks along the way, one per epoch, the Gaussian is fitted to.
         rank: How many of the last deviations are kept, K; all by default, 0 for a diagonal fit.
         epochs: Epochs of the training before, by default as for `ensemble`.
-        batch_size: Examples per step.
+        batch_size: Examples per step; by default 100, or all of smaller data in the training
+            before, and at most a tenth of the data in SGD, whose noise makes the spread.
         swag_learning_rate: The constant rate of SGD.
         momentum: Its momentum.
         learning_rate: Of Adam in the training before, by default as for `ensemble`.
@@ -71,6 +81,9 @@ def swag(
 
     Returns:
         A Gaussian, or a mixture of one for each network; `info` has the loss curves.
+
+    Warns:
+        UserWarning: If SGD hardly moved, so that the fit has hardly any spread.
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     if num_samples < 2:
@@ -80,11 +93,7 @@ def swag(
         raise ValueError(f"got rank={rank}, expected 0, or 2 to num_samples={num_samples}")
     journal = Journal.open("swag", key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_swag = jax.random.split(key, 3)
-    settings: dict[str, Any] = {
-        "batch_size": batch_size,
-        "memory": memory,
-        "learning_rate": learning_rate,
-    }
+    settings: dict[str, Any] = {"memory": memory, "learning_rate": learning_rate}
     trained, before = training.train(
         journal,
         "training",
@@ -94,6 +103,7 @@ def swag(
         training.potential,
         optimizer=None,
         epochs=epochs,
+        batch_size=batch_size,
         **settings,
     )
     _, outputs = training.train(
@@ -105,6 +115,7 @@ def swag(
         training.potential,
         optimizer=_sgd(swag_learning_rate, momentum),
         epochs=num_samples,
+        batch_size=_noisy_batch(problem, batch_size),
         every=1,
         snapshot=kept,
         **settings,
@@ -117,6 +128,7 @@ def swag(
         )
         for i in range(num_networks)
     ]
+    _warn_of_little_spread(fitted)
     return fitted[0] if num_networks == 1 else Mixture(fitted, info=info)
 
 
@@ -137,6 +149,29 @@ def swag_moments(snapshots: Any, rank: int) -> tuple[Any, Any, Any]:
     scale = 1 / jnp.sqrt(2.0 * (rank - 1))
     factor = jax.tree.map(lambda x, m: scale * (x[-rank:] - m), snapshots, mean)
     return mean, std, factor
+
+
+def _noisy_batch(problem: Problem, batch_size: int | None) -> int | None:
+    """The batch size of SGD: by default so small that its gradient differs between batches."""
+    if batch_size is not None:
+        return batch_size
+    return max(1, min(training.BATCH_SIZE, problem.num_examples // BATCHES))
+
+
+def _warn_of_little_spread(fitted: list[Gaussian]) -> None:
+    for q in fitted:
+        spread, size = (_root_of_sum(x) for x in (q.variance(), jax.tree.map(jnp.square, q.mean)))
+        if spread < LITTLE * size:
+            warnings.warn(
+                f"the fit has hardly any spread, {spread / size:.1g} of the size of its weights, "
+                "as SGD stood still: pass a smaller batch_size= or a larger swag_learning_rate=",
+                stacklevel=4,
+            )
+            return
+
+
+def _root_of_sum(squares: Any) -> float:
+    return float(np.sqrt(sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(squares))))
 
 
 @functools.lru_cache(maxsize=16)

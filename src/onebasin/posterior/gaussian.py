@@ -14,6 +14,7 @@ import numpy as np
 from onebasin.posterior import trees
 from onebasin.posterior.draws import Draws
 from onebasin.symmetry.host import on_host
+from onebasin.symmetry.keys import check_key
 
 _EXACT = jax.lax.Precision.HIGHEST
 
@@ -82,12 +83,14 @@ class Gaussian:
 
     def draw(self, key: jax.Array) -> Any:
         """One parameter tree drawn from the Gaussian."""
+        check_key(key)
         return _draw(self, key)
 
     def sample(self, key: jax.Array, n: int) -> Draws:
         """Draws n parameter trees; `draw` makes them one at a time where memory is short."""
         if n < 1:
             raise ValueError(f"got n={n} samples, expected at least one")
+        check_key(key)
         return Draws(_sample(self, key, n))
 
     def log_density(self, params: Any) -> jax.Array:

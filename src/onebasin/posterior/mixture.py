@@ -14,6 +14,7 @@ import numpy as np
 from onebasin.posterior import trees
 from onebasin.posterior.draws import Draws
 from onebasin.posterior.gaussian import Gaussian
+from onebasin.symmetry.keys import check_key
 
 
 @trees.pytree
@@ -75,12 +76,14 @@ class Mixture:
 
     def draw(self, key: jax.Array) -> Any:
         """One parameter tree drawn from the mixture."""
+        check_key(key)
         return _draw(self, key)[0]
 
     def sample(self, key: jax.Array, n: int) -> Draws:
         """Draws n parameter trees; `mode` says which component each came from."""
         if n < 1:
             raise ValueError(f"got n={n} samples, expected at least one")
+        check_key(key)
         return Draws(*_sample(self, key, n))
 
     def log_density(self, params: Any) -> jax.Array:

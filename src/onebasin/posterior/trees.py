@@ -53,6 +53,36 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     return [(path_name(path) or "params", leaf) for path, leaf in found]
 
 
+def with_arrays(tree: Any, what: str) -> Any:
+    """A tree of data whose lists of numbers, however deep, are arrays; others stay containers.
+
+    Args:
+        tree: The data.
+        what: What to call them in an error.
+    """
+
+    def convert(node: Any) -> Any:
+        if not _is_numbers(node):
+            return node
+        try:
+            return np.asarray(node)
+        except ValueError as error:
+            raise ValueError(
+                f"got lists of numbers of different lengths in {what}, expected rows equally long; "
+                "pad them, or pass an array"
+            ) from error
+
+    return jax.tree.map(convert, tree, is_leaf=_is_numbers)
+
+
+def _is_numbers(node: Any) -> bool:
+    """Whether this is a list of numbers, or of such lists."""
+    if not isinstance(node, list | tuple) or not node:
+        return False
+    number = (bool, int, float, np.number, np.bool_)
+    return all(isinstance(each, number) or _is_numbers(each) for each in node)
+
+
 def num_weights(tree: Any) -> int:
     """Number of entries of all leaves."""
     return sum(int(np.prod(np.shape(leaf))) for leaf in jax.tree.leaves(tree))

@@ -35,6 +35,10 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     examples where the model looks at them one by one, else on all, so that the time does not grow
     with the batch.
 
+    A model may round: through casts to float16 and bfloat16 (or `jax.lax.reduce_precision` to as
+    many bits) scalings hold up to that rounding. Through coarser formats, such as those of eight
+    bits, a rescaled unit would be another one, and it is given none.
+
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`: any function that JAX can trace.
         params: Its parameters, any pytree of arrays (or shapes). Integer leaves are left alone.

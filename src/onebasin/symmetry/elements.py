@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.symmetry.keys import described
+
 if TYPE_CHECKING:
     from onebasin.symmetry.group import Symmetry
 
@@ -69,8 +71,19 @@ class Block:
         )
 
 
+def check_element(g: Any) -> None:
+    """Refuses anything but an element, or stacked ones, where these are expected."""
+    if not isinstance(g, Element):
+        hint = ": pass its .element" if hasattr(g, "element") else ""
+        raise TypeError(
+            f"got {described(g)}, expected an element of the group, such as symmetry.random(key) "
+            f"or what onebasin.align found{hint}"
+        )
+
+
 def check_shapes(sym: Symmetry, g: Element) -> None:
     """Refuses elements of other groups, and stacks of elements, by the shapes of their arrays."""
+    check_element(g)
     for kind, values, expected in zip(Element._fields, g, sym.element_shapes, strict=True):
         for name, value in values.items():
             if np.shape(value) != expected.get(name):

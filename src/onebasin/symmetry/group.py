@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.symmetry import elements, table
-from onebasin.symmetry.elements import Block, Element, Weighting, check_shapes
+from onebasin.symmetry.elements import Block, Element, Weighting, check_element, check_shapes
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
+from onebasin.symmetry.keys import check_key
 
 KINDS = ("permutation", "scaling", "sign")
 
@@ -132,6 +133,7 @@ class Symmetry:
             kinds: Which kinds of change to draw; the others stay at the identity.
             spread: Standard deviation of the log-scales.
         """
+        check_key(key)
         unknown = set(kinds) - set(KINDS)
         if unknown or isinstance(kinds, str):
             raise ValueError(f"kinds are a collection of {', '.join(KINDS)}; got {kinds!r}")
@@ -235,6 +237,7 @@ class Symmetry:
         def one(x: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
 
+        check_element(elements)
         check_shapes(self, jax.tree.map(one, elements))
         shapes = jax.tree.map(one, stacked)
         _, structure = self.flatten(shapes)

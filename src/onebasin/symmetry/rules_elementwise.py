@@ -1,6 +1,11 @@
 """Rules for elementwise primitives: one row each.
 
 A row says how exponents combine and what becomes of scales and of signs (`steps.Effect`).
+
+Rounding to a shorter floating format is no step of its own as long as what it changes is small:
+scales pass through casts to bfloat16 and float16, and the proof allows for the rounding. Formats
+shorter still, as those of eight bits, change a rescaled network by several per cent: through those
+no scale passes; signs do.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from onebasin.symmetry.precision import Precision, rounds_to
 from onebasin.symmetry.program import Equation
 from onebasin.symmetry.steps import Effect, Operand, Recorder, Value
 
@@ -135,8 +141,18 @@ def _row(equation: Equation, values: list[Value]) -> Row:
         floating = not (np.issubdtype(source, np.integer) or source == np.bool_)
         if target == np.bool_:
             return Row("product", "clear", "clear")
-        return _OPAQUE if whole and floating else _SAME
+        if whole and floating:
+            return _OPAQUE
+    if name in ("convert_element_type", "reduce_precision"):
+        return _rounded(rounds_to(equation))
     return ROWS[name]
+
+
+def _rounded(to: Precision | None) -> Row:
+    """What becomes of numbers that are rounded to a floating format; None for any other type."""
+    if to is None or not to.coarse:
+        return _SAME
+    return _ODD if to.signed else _OPAQUE
 
 
 def _fold(equation: Equation, values: list[Value]) -> float | None:

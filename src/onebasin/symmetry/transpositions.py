@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.symmetry.keys import check_key
+
 
 def transpositions(permutation: Any) -> Any:
     r"""The least number of swaps that make a permutation: n minus its number of cycles.
@@ -61,6 +63,7 @@ def random_permutation(key: jax.Array, n: int, num_transpositions: int) -> jax.A
             f"a permutation of {n} units has between 0 and {max(n - 1, 0)} transpositions; "
             f"got {num_transpositions}"
         )
+    check_key(key)
     order_key, cycle_key = jax.random.split(key)
     units = jax.random.permutation(order_key, n)
     cycles = n - num_transpositions

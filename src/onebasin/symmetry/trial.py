@@ -13,10 +13,11 @@ from onebasin.symmetry.elements import Element, act_on_leaf
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import doubled
 from onebasin.symmetry.group import Symmetry
+from onebasin.symmetry.precision import DOUBLE, Precision, rounds_to
 from onebasin.symmetry.program import Program, calls_host, depends_on, evaluate, trace
 
-TOLERANCES = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4, np.dtype(np.float16): 0.02}
-TOLERANCE_BRAIN = 0.15
+# By the bits of the mantissa: double, single, half, and whatever is less.
+TOLERANCES = {52: 1e-9, 23: 1e-4, 10: 0.02, 0: 0.15}
 ALIGNMENT = 64
 
 
@@ -32,10 +33,10 @@ class Trial:
         self.rng = np.random.default_rng(seed)
         leaves, _ = symmetry.flatten(params)
         program, narrowest = _program(apply_fn, params, inputs)
-        self.double = narrowest == np.float64
-        self.tolerance = TOLERANCES.get(narrowest, TOLERANCE_BRAIN)
+        self.double = narrowest == DOUBLE
+        self.tolerance = next(t for bits, t in TOLERANCES.items() if bits <= narrowest.mantissa)
         # Values are products of a few parameters: these keep to a part of what the type can hold.
-        self.room = -float(np.log(float(jax.numpy.finfo(narrowest).tiny))) / 7
+        self.room = narrowest.log_range / 7
         self.inputs = [self._example(x) for x in jax.tree.leaves(inputs)]
         # Run once or twice: time spent on optimising code would not come back.
         generators = [_implementation(x) for x in (*leaves, *jax.tree.leaves(inputs))]
@@ -192,8 +193,8 @@ def _implementation(leaf: Any) -> Any:
     return jax.random.key_impl(leaf) if is_key and not _is_shape(leaf) else None
 
 
-def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Program, Any]:
-    """The model as it runs on doubles, or as it is, and the least precise type it computes in."""
+def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Program, Precision]:
+    """The model as it runs on doubles, or as it is, and the least precision it computes in."""
 
     def as_double(x: Any) -> Any:
         dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
@@ -204,8 +205,8 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
             program = trace(
                 apply_fn, jax.tree.map(as_double, params), jax.tree.map(as_double, inputs)
             )
-            if _narrowest(program, params) == np.float64:
-                return program, np.dtype(np.float64)
+            if _narrowest(program, params) == DOUBLE:
+                return program, DOUBLE
     except Exception:
         pass
     program = trace(apply_fn, params, inputs)
@@ -219,13 +220,12 @@ def _widest(dtype: Any) -> Any:
     return np.float64 if jax.dtypes.issubdtype(dtype, np.floating) else dtype
 
 
-def _narrowest(program: Program, params: Any) -> Any:
-    """The least precise floating type of all values that parameters go into."""
+def _narrowest(program: Program, params: Any) -> Precision:
+    """The least precision of all values that parameters go into."""
     reached = depends_on(program, program.inputs[: len(jax.tree.leaves(params))])
-    dtypes = {
-        np.dtype(v.aval.dtype)
-        for equation in program.equations
-        for v in equation.outputs
-        if id(v) in reached and jax.dtypes.issubdtype(v.aval.dtype, np.floating)
-    }
-    return max(dtypes, key=lambda dtype: float(jax.numpy.finfo(dtype).eps), default=np.dtype(float))
+    found = DOUBLE
+    for equation in program.equations:
+        for number, variable in enumerate(equation.outputs):
+            if id(variable) in reached:
+                found = found.least(rounds_to(equation, number) or DOUBLE)
+    return found

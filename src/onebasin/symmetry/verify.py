@@ -42,7 +42,8 @@ def check_symmetry(
         params: Its parameters; their values only set the scale of the random ones.
         inputs: Arrays, or shapes for random inputs.
         tolerance: Largest relative change allowed; by default 1e-9 in double precision, 1e-4 in
-            single, and more where the model itself rounds to half.
+            single, and more where the model itself rounds to half, by a cast or by
+            `jax.lax.reduce_precision`.
         num_elements: Number of random elements.
         seed: Seed of all random numbers.
         power: Also show that the check can fail: leave out each site of each factor in turn and see

@@ -13,7 +13,7 @@ SUM_TOLERANCE = 1e-3
 
 def predictive(probs: Any, name: str = "probs") -> jax.Array:
     """Probabilities (example, class); those of samples (sample, example, class) are averaged."""
-    array = jnp.asarray(probs)
+    array = _floats(probs)
     if array.ndim not in (2, 3):
         raise ValueError(
             f"{name} has shape {array.shape}, expected (example, class), or (sample, example, "
@@ -23,9 +23,15 @@ def predictive(probs: Any, name: str = "probs") -> jax.Array:
     return array if array.ndim == 2 else jnp.mean(array, axis=0)
 
 
+def _floats(probs: Any) -> jax.Array:
+    """An array of floating point: certain predictions may come as integers, or as flags."""
+    array = jnp.asarray(probs)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
+
+
 def samples(probs: Any, name: str = "probs", *, at_least: int = 1) -> jax.Array:
     """Probabilities of samples, (sample, example, class)."""
-    array = jnp.asarray(probs)
+    array = _floats(probs)
     if array.ndim != 3:
         raise ValueError(
             f"{name} has shape {array.shape}, expected (sample, example, class): the probabilities "
@@ -127,6 +133,13 @@ def weights(sample_weight: Any, count: int) -> jax.Array:
         raise ValueError(
             f"sample_weight has shape {weight.shape}, expected ({count},): one per example"
         )
+    if is_known(weight):
+        total = float(np.sum(np.asarray(weight)))
+        if not 0 < total < np.inf:
+            raise ValueError(
+                f"sample_weight sums to {total:.4g}, expected weights whose sum is positive: give "
+                "at least one example a weight, or leave it out to count all alike"
+            )
     return weight
 
 

@@ -129,6 +129,8 @@ class _Curve:
         if checks.is_known(labels):
             _check_labels(labels)
         weight = checks.weights(sample_weight, len(score))
+        if checks.is_known(labels) and checks.is_known(weight):
+            _check_weights(np.asarray(labels), np.asarray(weight))
         if positive == "outside":
             score, labels = -score, 1 - labels
         order = jnp.argsort(-score)
@@ -163,6 +165,15 @@ def _score(probs: Any, name: str) -> jax.Array:
             raise ValueError(f"the scores in {name} hold NaN or infinite values")
         return array
     return jnp.max(checks.predictive(array, name), axis=-1)
+
+
+def _check_weights(labels: np.ndarray, weight: np.ndarray) -> None:
+    for label, name in ((1, "inside"), (0, "outside")):
+        if not np.sum(weight[labels == label]) > 0:
+            raise ValueError(
+                f"the sample_weight of the examples {name} the training distribution sums to 0 or "
+                "less, expected a positive sum on both sides"
+            )
 
 
 def _check_labels(labels: jax.Array) -> None:
