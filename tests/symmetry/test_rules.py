@@ -63,6 +63,19 @@ def flattened_places(params: Params, x: Array) -> Array:
     return jnp.tanh((x @ params["a"]).reshape(-1) * mask).reshape(5, 4) @ params["v"]
 
 
+def spectral(params: Params, x: Array) -> Array:
+    """A filter per channel along the first axis, as Fourier layers have it."""
+    waves = jnp.fft.rfft(x @ params["e"], axis=0) * params["w"]
+    return relu(jnp.fft.irfft(waves, n=5, axis=0)) @ params["o"]
+
+
+def spectrum(params: Params, x: Array) -> Array:
+    """Real and imaginary parts, apart and together again: linear all the way."""
+    waves = jnp.fft.fft(x @ params["e"], axis=0)
+    waves = lax.complex(waves.real, 2 * jnp.conj(waves).imag)
+    return jnp.fft.ifft(waves, axis=0).real @ params["o"]
+
+
 READERS = {"c": (4, 2), "d": (4, 2)}
 RULES: dict[str, Rule] = {
     # What is one, or constant, is no zero: nothing can be absorbed in it.
@@ -168,6 +181,16 @@ RULES: dict[str, Rule] = {
     "index of the largest": between(
         lambda h: jax.nn.one_hot(jnp.argmax(h, -1), 4, dtype=h.dtype), factor(1, "s")
     ),
+    # Fourier transforms mix the axes that they run along, and no others.
+    "filter along examples": weights(spectral, {"e": (3, 4), "w": (3, 4), "o": (4, 2)}, PSF),
+    "spectrum along examples": weights(spectrum, {"e": (3, 4), "o": (4, 2)}, PSF),
+    "spectrum of units": between(
+        lambda h: jnp.fft.irfft(jnp.fft.rfft(relu(h)), n=4), factor(1, "s")
+    ),
+    "spectrum of both": between(lambda h: jnp.fft.fft2(relu(h)).real, factor(1, "s")),
+    "lengths of waves": between(lambda h: jnp.abs(jnp.fft.fft(h, axis=0)), PSF),
+    "phases of waves": between(lambda h: jnp.angle(jnp.fft.fft(h, axis=0)), PS),
+    "waves to the power of e": between(lambda h: jnp.exp(jnp.fft.fft(h, axis=0)).real, P),
     # Copies of units, laid end to end or side by side.
     "tiled": between(lambda h: jnp.tile(relu(h), (1, 3)), PS, outgoing=12),
     "repeated": between(

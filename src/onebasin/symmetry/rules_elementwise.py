@@ -52,9 +52,11 @@ ROWS: dict[str, Row] = {
     "eq": Row("equal", "clear", "clear"),
     "ne": Row("equal", "clear", "clear"),
 }
-ROWS |= dict.fromkeys(("add", "add_any", "sub"), _SUM)
+ROWS |= dict.fromkeys(("add", "add_any", "sub", "complex"), _SUM)
 ROWS |= dict.fromkeys(("lt", "le", "gt", "ge"), _COMPARE)
-ROWS |= dict.fromkeys(("neg", "copy", "copy_p", "real", "reduce_precision", "stop_gradient"), _SAME)
+ROWS |= dict.fromkeys(
+    ("neg", "copy", "copy_p", "real", "imag", "conj", "reduce_precision", "stop_gradient"), _SAME
+)
 ROWS |= dict.fromkeys(
     ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"),
     _ODD,
