@@ -171,6 +171,29 @@ RULES: dict[str, Rule] = {
     "equal to zero": between(lambda h: jnp.where(h == 0, 1.0, 0.0) + h, P),
     "clip from zero": between(lambda h: jnp.clip(h, 0, jnp.inf), PS),
     "clip to one": between(lambda h: jnp.clip(h, 0, 1), P),
+    # Clamped alike on both sides: odd, however it is written.
+    "clip to either side": between(lambda h: jnp.clip(h, -0.3, 0.3), PF),
+    "clamp": between(lambda h: lax.clamp(-0.3, h, 0.3), PF),
+    "clamp to an array": between(lambda h: lax.clamp(-jnp.ones((5, 4)), h, jnp.ones((5, 4))), PF),
+    "smaller, then larger": between(lambda h: jnp.maximum(0.3, jnp.minimum(h, 0.3) - 0.6), P),
+    "least of largest": between(lambda h: jnp.maximum(jnp.minimum(h, 0.3), -0.3), PF),
+    "choice of choices": between(
+        lambda h: jnp.where(h < -0.3, -0.3, jnp.where(h >= 0.3, 0.3, h)), PF
+    ),
+    "clip, and what lies between": between(
+        lambda h: jnp.clip(h, -0.3, 0.3) * jnp.maximum(h, -0.3), P
+    ),
+    "clip further on one side": between(lambda h: jnp.clip(h, -0.3, 0.4), P),
+    "clip to another number": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h < -0.3, -0.4, h)), P
+    ),
+    "clip at another number": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h < -0.4, -0.3, h)), P
+    ),
+    "clip of another": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h - 0.1 < -0.3, -0.3, h)), P
+    ),
+    "clip the wrong way round": between(lambda h: jnp.clip(h, 0.3, -0.3) + h, P),
     "nan to number": between(lambda h: jnp.where(jnp.isnan(h), 0.0, relu(h)), PS),
     # Order, and what forgets it.
     "reverse twice": between(lambda h: relu(h)[:, ::-1][:, ::-1], factor(1, "s")),

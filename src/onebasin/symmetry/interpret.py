@@ -20,6 +20,7 @@ from onebasin.symmetry.program import (
     scan_counts,
     uniform_axes,
 )
+from onebasin.symmetry.rewrite import rewritten
 from onebasin.symmetry.steps import Operand, Recorder, Value
 
 Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
@@ -86,7 +87,7 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
             values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
-    for equation in program.equations:
+    for equation in rewritten(program).equations:
         operands = [read(variable) for variable in equation.inputs]
         values.update(
             zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)
