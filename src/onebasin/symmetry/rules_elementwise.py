@@ -74,6 +74,8 @@ ROWS |= dict.fromkeys(
 # A product of even multiplicity has no sign left, whatever it had.
 assert ROWS["square"].weights == (2,)
 
+ODD = frozenset(name for name, row in ROWS.items() if row is _ODD)
+
 _FOLD: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
