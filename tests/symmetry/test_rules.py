@@ -194,6 +194,25 @@ RULES: dict[str, Rule] = {
         lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h - 0.1 < -0.3, -0.3, h)), P
     ),
     "clip the wrong way round": between(lambda h: jnp.clip(h, 0.3, -0.3) + h, P),
+    # Odd in what comes first; the second one may flip in a remainder, and not in an angle.
+    "angle": between(lambda h: jnp.arctan2(h, 2.0), PF),
+    "angle between units": weights(
+        lambda params, x: jnp.arctan2(x @ params["a"], x @ params["c"]) @ params["v"],
+        {"a": (3, 4), "c": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    "angle on the other side": between(lambda h: jnp.arctan2(1.0, h), P),
+    "angle with itself": between(lambda h: jnp.arctan2(h, h), PS),
+    "angle of zeros": between(lambda h: jnp.arctan2(0 * relu(h), -1.0) + h, P),
+    "angle of no numbers": between(lambda h: jnp.arctan2(jnp.zeros((5, 4)), -1.0) + h, P),
+    "remainder": between(lambda h: jnp.fmod(h, 0.7), PF),
+    "remainder of one": between(lambda h: jnp.fmod(1.0, h), PF),
+    "remainder between units": weights(
+        lambda params, x: jnp.fmod(x @ params["a"], x @ params["c"]) @ params["v"],
+        {"a": (3, 4), "c": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    "remainder from below": between(lambda h: jnp.remainder(h, 0.7), P),
     "nan to number": between(lambda h: jnp.where(jnp.isnan(h), 0.0, relu(h)), PS),
     # Order, and what forgets it.
     "reverse twice": between(lambda h: relu(h)[:, ::-1][:, ::-1], factor(1, "s")),

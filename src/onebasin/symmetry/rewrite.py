@@ -102,8 +102,36 @@ def _clamp(ends: tuple[Variable, Variable], inner: Variable, equation: Equation)
     return new_equation(lax.clamp_p, (low, inner, high), equation.outputs[0])
 
 
+def _odd_angle(equation: Equation, makers: Makers, known: dict[int, float]) -> list[Equation]:
+    """atan2(h, s) is atan2(|h|, s) / sign(h); a product would be taken to vanish with h."""
+    first, second = equation.inputs
+    sign, size, angle = (Variable(v.aval) for v in (first, first, equation.outputs[0]))
+    return [
+        new_equation(lax.sign_p, [first], sign),
+        new_equation(lax.abs_p, [first], size),
+        new_equation(lax.atan2_p, [size, second], angle),
+        new_equation(lax.div_p, [angle, sign], equation.outputs[0]),
+    ]
+
+
+def _odd_remainder(equation: Equation, makers: Makers, known: dict[int, float]) -> list[Equation]:
+    """rem(h, s) is sign(h) rem(|h|, |s|)."""
+    first, second = equation.inputs
+    sign, size, step = (Variable(v.aval) for v in (first, first, second))
+    rest = Variable(equation.outputs[0].aval)
+    return [
+        new_equation(lax.sign_p, [first], sign),
+        new_equation(lax.abs_p, [first], size),
+        new_equation(lax.abs_p, [second], step),
+        new_equation(lax.rem_p, [size, step], rest),
+        new_equation(lax.mul_p, [sign, rest], equation.outputs[0]),
+    ]
+
+
 _WORDS: dict[str, Callable[[Equation, Makers, dict[int, float]], list[Equation] | None]] = {
     "min": _clamp_of_extremes,
     "max": _clamp_of_extremes,
     "select_n": _clamp_of_choices,
+    "atan2": _odd_angle,
+    "rem": _odd_remainder,
 }
