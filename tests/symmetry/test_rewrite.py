@@ -90,6 +90,10 @@ MODELS: dict[str, tuple[Point, tuple[Factor, ...]]] = {
     "conjugates of two": (between(lambda y: y * (2 + y) * (y - 2)), FLIP),
     "cube of a sum, odd part": (between(lambda y: (1 + y) ** 3 - (1 - y) ** 3), FLIP),
     "clip of conjugates": (between(lambda y: jnp.clip(y * (1 + y) * (1 - y), -0.1, 0.1)), FLIP),
+    "numbers that cancel": (
+        between(lambda y: y * (1 + y) * (1 - y) * jnp.exp(jnp.ones_like(y) - jnp.ones_like(y))),
+        FLIP,
+    ),
     "angle and remainder": (between(lambda y: jnp.arctan2(y, -2.0) + jnp.fmod(y, 0.3)), FLIP),
     "no conjugates": (between(lambda y: y * (1 + y) * (2 - y)), STAY),
     "sum alone": (between(lambda y: 1 - y), STAY),

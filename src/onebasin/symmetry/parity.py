@@ -95,7 +95,7 @@ class _Walk:
         if len(whole) == 1 or self._mixes(whole):
             self.polynomials[id(target)] = whole
         # What depends on a variable must go on doing so, even if it is by nothing that counts.
-        if len(whole) < len(result) and _atoms(whole) == _atoms(result):
+        if len(whole) < len(result) and _atoms(whole) and _atoms(whole) == _atoms(result):
             self._write(whole, target)
         else:
             self.equations.append(equation)
