@@ -31,7 +31,8 @@ def rewritten(program: Program) -> Program:
     """A program that computes the same, in words that the rules understand best."""
     if not any(equation.name in _WORDS for equation in program.equations):
         return program
-    known, makers = numbers(program), {}
+    known = numbers(program)
+    makers: Makers = {}
     equations: list[Equation] = []
     for equation in program.equations:
         word = _WORDS.get(equation.name)
