@@ -204,6 +204,18 @@ def test_unify_by_cuts() -> None:
     assert sizes(left) == sizes(right) == [[[2], [2], [3]]]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_index_set_that_meets_a_sum_becomes_it(turned: bool) -> None:
+    """Without cuts, so that a long chain of concatenations takes no longer than it must."""
+    whole, parts = atom(9), together(atom(4), (*atom(2), *atom(2)), ())
+    before = Atom(1).number
+    axes.pin(whole)
+    axes.unify(*((parts, whole) if turned else (whole, parts)))
+    assert Atom(1).number == before + 1
+    assert axes.resolve(whole) == parts
+    assert all(each.pinned for each in axes.atoms(parts))
+
+
 def test_unify_an_axis_with_itself_shifted() -> None:
     """h[1:] + h[:-1]: all entries become one another, one index set of size one each."""
     five = atom(5)

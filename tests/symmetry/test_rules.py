@@ -63,6 +63,19 @@ def flattened_places(params: Params, x: Array) -> Array:
     return jnp.tanh((x @ params["a"]).reshape(-1) * mask).reshape(5, 4) @ params["v"]
 
 
+def spectral(params: Params, x: Array) -> Array:
+    """A filter per channel along the first axis, as Fourier layers have it."""
+    waves = jnp.fft.rfft(x @ params["e"], axis=0) * params["w"]
+    return relu(jnp.fft.irfft(waves, n=5, axis=0)) @ params["o"]
+
+
+def spectrum(params: Params, x: Array) -> Array:
+    """Real and imaginary parts, apart and together again: linear all the way."""
+    waves = jnp.fft.fft(x @ params["e"], axis=0)
+    waves = lax.complex(waves.real, 2 * jnp.conj(waves).imag)
+    return jnp.fft.ifft(waves, axis=0).real @ params["o"]
+
+
 READERS = {"c": (4, 2), "d": (4, 2)}
 RULES: dict[str, Rule] = {
     # What is one, or constant, is no zero: nothing can be absorbed in it.
@@ -158,6 +171,48 @@ RULES: dict[str, Rule] = {
     "equal to zero": between(lambda h: jnp.where(h == 0, 1.0, 0.0) + h, P),
     "clip from zero": between(lambda h: jnp.clip(h, 0, jnp.inf), PS),
     "clip to one": between(lambda h: jnp.clip(h, 0, 1), P),
+    # Clamped alike on both sides: odd, however it is written.
+    "clip to either side": between(lambda h: jnp.clip(h, -0.3, 0.3), PF),
+    "clamp": between(lambda h: lax.clamp(-0.3, h, 0.3), PF),
+    "clamp to an array": between(lambda h: lax.clamp(-jnp.ones((5, 4)), h, jnp.ones((5, 4))), PF),
+    "smaller, then larger": between(lambda h: jnp.maximum(0.3, jnp.minimum(h, 0.3) - 0.6), P),
+    "least of largest": between(lambda h: jnp.maximum(jnp.minimum(h, 0.3), -0.3), PF),
+    "choice of choices": between(
+        lambda h: jnp.where(h < -0.3, -0.3, jnp.where(h >= 0.3, 0.3, h)), PF
+    ),
+    "clip, and what lies between": between(
+        lambda h: jnp.clip(h, -0.3, 0.3) * jnp.maximum(h, -0.3), P
+    ),
+    "clip further on one side": between(lambda h: jnp.clip(h, -0.3, 0.4), P),
+    "clip to another number": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h < -0.3, -0.4, h)), P
+    ),
+    "clip at another number": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h < -0.4, -0.3, h)), P
+    ),
+    "clip of another": between(
+        lambda h: jnp.where(h > 0.3, 0.3, jnp.where(h - 0.1 < -0.3, -0.3, h)), P
+    ),
+    "clip the wrong way round": between(lambda h: jnp.clip(h, 0.3, -0.3) + h, P),
+    # Odd in what comes first; the second one may flip in a remainder, and not in an angle.
+    "angle": between(lambda h: jnp.arctan2(h, 2.0), PF),
+    "angle between units": weights(
+        lambda params, x: jnp.arctan2(x @ params["a"], x @ params["c"]) @ params["v"],
+        {"a": (3, 4), "c": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    "angle on the other side": between(lambda h: jnp.arctan2(1.0, h), P),
+    "angle with itself": between(lambda h: jnp.arctan2(h, h), PS),
+    "angle of zeros": between(lambda h: jnp.arctan2(0 * relu(h), -1.0) + h, P),
+    "angle of no numbers": between(lambda h: jnp.arctan2(jnp.zeros((5, 4)), -1.0) + h, P),
+    "remainder": between(lambda h: jnp.fmod(h, 0.7), PF),
+    "remainder of one": between(lambda h: jnp.fmod(1.0, h), PF),
+    "remainder between units": weights(
+        lambda params, x: jnp.fmod(x @ params["a"], x @ params["c"]) @ params["v"],
+        {"a": (3, 4), "c": (3, 4), "v": (4, 2)},
+        PSF,
+    ),
+    "remainder from below": between(lambda h: jnp.remainder(h, 0.7), P),
     "nan to number": between(lambda h: jnp.where(jnp.isnan(h), 0.0, relu(h)), PS),
     # Order, and what forgets it.
     "reverse twice": between(lambda h: relu(h)[:, ::-1][:, ::-1], factor(1, "s")),
@@ -168,6 +223,16 @@ RULES: dict[str, Rule] = {
     "index of the largest": between(
         lambda h: jax.nn.one_hot(jnp.argmax(h, -1), 4, dtype=h.dtype), factor(1, "s")
     ),
+    # Fourier transforms mix the axes that they run along, and no others.
+    "filter along examples": weights(spectral, {"e": (3, 4), "w": (3, 4), "o": (4, 2)}, PSF),
+    "spectrum along examples": weights(spectrum, {"e": (3, 4), "o": (4, 2)}, PSF),
+    "spectrum of units": between(
+        lambda h: jnp.fft.irfft(jnp.fft.rfft(relu(h)), n=4), factor(1, "s")
+    ),
+    "spectrum of both": between(lambda h: jnp.fft.fft2(relu(h)).real, factor(1, "s")),
+    "lengths of waves": between(lambda h: jnp.abs(jnp.fft.fft(h, axis=0)), PSF),
+    "phases of waves": between(lambda h: jnp.angle(jnp.fft.fft(h, axis=0)), PS),
+    "waves to the power of e": between(lambda h: jnp.exp(jnp.fft.fft(h, axis=0)).real, P),
     # Copies of units, laid end to end or side by side.
     "tiled": between(lambda h: jnp.tile(relu(h), (1, 3)), PS, outgoing=12),
     "repeated": between(

@@ -7,15 +7,13 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-
 from onebasin.symmetry import axes
-from onebasin.symmetry.axes import Atom, Product
+from onebasin.symmetry.axes import Atom
 from onebasin.symmetry.blocks import MAX_BLOCKS, Key, Layout, Planner
 from onebasin.symmetry.degrees import Exponents, Index, Spot
 from onebasin.symmetry.elements import Block, Weighting
 from onebasin.symmetry.group import Factor, Leaf, Site, Symmetry
-from onebasin.symmetry.nullspace import Eliminator, Row, add_multiple
+from onebasin.symmetry.nullspace import Eliminator, Row, reduce_mod
 from onebasin.symmetry.steps import Value
 
 
@@ -63,9 +61,13 @@ def assemble(
     names = _names(house)
     factors, owners = _factors(house, ancestry, names, generators)
     index_of = {factor.name: factor.index for factor in factors}
+    weightings = {
+        kind: _weightings(kind, own, owners, index_of, names, house)
+        for kind, own in generators.items()
+    }
     blocks: list[list[Block]] = [[] for _ in paths]
     for number, part in enumerate(parts):
-        blocks[part.leaf] += house.blocks(number, names, generators, owners, index_of)
+        blocks[part.leaf] += house.blocks(number, names, weightings)
     leaves = tuple(
         Leaf(path, shape, tuple(own))
         for path, shape, own in zip(paths, shapes, blocks, strict=True)
@@ -129,27 +131,20 @@ class _House:
         self,
         number: int,
         names: dict[Atom, str],
-        generators: dict[str, Generators],
-        owners: Owners,
-        index_of: dict[str, tuple[str, ...]],
+        weightings: dict[str, dict[tuple[int, Key], list[Weighting]]],
     ) -> list[Block]:
         layout, part = self.layouts[number], self.parts[number]
         if layout.count > MAX_BLOCKS or 0 in part.value.shape:
             return []
         found = []
         for key in layout.block_keys():
-            weightings = {
-                kind: _weightings(number, key, kind, own, owners, index_of, names, self)
-                for kind, own in generators.items()
-            }
+            own = {kind: tuple(found.get((number, key), ())) for kind, found in weightings.items()}
             box = box_of(layout, key, part.value.shape, names)
             if part.axis is not None:
                 ranges = list(box.ranges)
                 ranges[part.axis] = (part.place, part.place + 1)
                 box = dataclasses.replace(box, ranges=tuple(ranges))
-            found.append(
-                dataclasses.replace(box, scalings=weightings["scaling"], signs=weightings["sign"])
-            )
+            found.append(dataclasses.replace(box, scalings=own["scaling"], signs=own["sign"]))
         return found
 
 
@@ -159,14 +154,14 @@ def box_of(layout: Layout, key: Key, shape: tuple[int, ...], names: dict[Atom, s
     picks: list[tuple[int, ...] | None] = []
     sides: list[str] = []
     sizes: list[int] = []
-    for product, terms, chosen, n in zip(layout.products, layout.terms, key, shape, strict=False):
-        if not isinstance(product, tuple):
+    for axis, (terms, chosen, n) in enumerate(zip(layout.terms, key, shape, strict=False)):
+        if not isinstance(layout.products[axis], tuple):
             ranges.append((0, n))
             picks.append(None)
             sides.append("")
             sizes.append(n)
             continue
-        span, pick = _spans(product)[chosen]
+        span, pick = layout.spans(axis)[chosen]
         ranges.append(span)
         picks.append(pick)
         sides += [names.get(atom, "") for atom in terms[chosen]]
@@ -175,52 +170,25 @@ def box_of(layout: Layout, key: Key, shape: tuple[int, ...], names: dict[Atom, s
 
 
 def _weightings(
-    number: int,
-    key: tuple[int, ...],
     kind: str,
     generators: Generators,
     owners: Owners,
     index_of: dict[str, tuple[str, ...]],
     names: dict[Atom, str],
     house: _House,
-) -> tuple[Weighting, ...]:
-    atoms = house.layouts[number].atoms(key)
-    sides = house.sides(number, key)
-    found = []
+) -> dict[tuple[int, Key], list[Weighting]]:
+    """What generators do to each block, by its part and its key."""
+    found: dict[tuple[int, Key], list[Weighting]] = {}
     for index, vectors in generators.items():
         for generator, vector in enumerate(vectors):
             owner, place = owners[kind, index, generator]
             for spot, exponent in vector.items():
-                if (spot.part, spot.key) != (number, key):
-                    continue
+                atoms = house.layouts[spot.part].atoms(spot.key)
+                sides = house.sides(spot.part, spot.key)
                 side = {names[atoms[p]]: sides[p] for p in spot.positions}
                 places = tuple(side[name] for name in index_of[owner])
-                found.append(Weighting(owner, place, places, float(exponent)))
-    return tuple(found)
-
-
-def _spans(product: Product) -> list[tuple[tuple[int, int], tuple[int, ...] | None]]:
-    """For each term of an axis its range, and its positions where they are not contiguous."""
-    spans = []
-    for positions in _positions(product):
-        first, last = int(positions[0]), int(positions[-1]) + 1
-        plain = np.array_equal(positions, np.arange(first, last))
-        spans.append(((first, last), None if plain else tuple(positions.tolist())))
-    return spans
-
-
-def _positions(product: Product) -> list[np.ndarray]:
-    """For each term of an axis, the flat positions of its entries in row-major order."""
-    found = [np.zeros(1, int)]
-    for item in product:
-        if isinstance(item, Atom):
-            parts = [np.arange(item.size)]
-        else:
-            parts, start = [], 0
-            for segment in item.segments:
-                parts += [start + p for p in _positions(segment)]
-                start += axes.size(segment)
-        found = [(f[:, None] * item.size + p).ravel() for f in found for p in parts]
+                weighting = Weighting(owner, place, places, float(exponent))
+                found.setdefault((spot.part, spot.key), []).append(weighting)
     return found
 
 
@@ -230,8 +198,9 @@ def _restrict(vector: Row, index: Index, house: _House) -> Row:
     for spot, value in vector.items():
         atoms = house.layouts[spot.part].atoms(spot.key)
         kept = frozenset(p for p in spot.positions if atoms[p] in index)
-        total = add_multiple(total, {Spot(spot.part, spot.key, kept): value}, 1, None)
-    return total
+        held = Spot(spot.part, spot.key, kept)
+        total[held] = total.get(held, 0) + value
+    return reduce_mod(total, None)
 
 
 def _generators(exponents: Exponents, house: _House) -> Generators:

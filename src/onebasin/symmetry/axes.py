@@ -237,6 +237,11 @@ def unify(left: Product, right: Product) -> None:
         a, b = left[0], right[0]
         if a == b:
             left, right = left[1:], right[1:]
+        elif _is_whole(left, right) or _is_whole(right, left):
+            atom, parts = (a, right) if isinstance(a, Atom) else (b, left)
+            assert isinstance(atom, Atom)
+            _bind(atom, parts)
+            return
         elif isinstance(a, Sum) or isinstance(b, Sum):
             for first, second in _common_cuts(left, right):
                 unify(first, second)
@@ -251,6 +256,14 @@ def unify(left: Product, right: Product) -> None:
             _bind(b, fresh(a.size) + fresh(b.size // a.size))
         else:
             raise Clash
+
+
+def _is_whole(left: Product, right: Product) -> bool:
+    """Whether one is an index set of which nothing is known, and the other a sum."""
+    head = right[0]
+    if len(left) != 1 or isinstance(left[0], Sum) or not isinstance(head, Sum):
+        return False
+    return len(head.segments) < MAX_SEGMENTS
 
 
 def _common_cuts(left: Product, right: Product) -> list[tuple[Product, Product]]:

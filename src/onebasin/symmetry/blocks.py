@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from onebasin.symmetry import axes
 from onebasin.symmetry.axes import Atom, Axis, Term
+from onebasin.symmetry.spans import Span, spans
 from onebasin.symmetry.steps import (
     Join,
     Name,
@@ -44,6 +45,7 @@ class Layout:
         ]
         self.terms: list[list[Term]] = [_terms(product) for product in self.products]
         self.count = math.prod(len(terms) for terms in self.terms)
+        self._spans: dict[int, list[Span]] = {}
 
     def block_keys(self) -> Iterator[Key]:
         return itertools.product(*(range(len(terms)) for terms in self.terms))
@@ -54,6 +56,14 @@ class Layout:
             for name, terms, chosen in zip(self.names, self.terms, key, strict=True)
             for k, atom in enumerate(terms[chosen])
         }
+
+    def spans(self, axis: int) -> list[Span]:
+        """Where the terms of an axis lie."""
+        if axis not in self._spans:
+            product = self.products[axis]
+            assert isinstance(product, tuple)
+            self._spans[axis] = spans(product)
+        return self._spans[axis]
 
 
 def _terms(product: Axis) -> list[Term]:

@@ -75,6 +75,7 @@ class Exponents:
         self.index_of: dict[int, Index] = {}
         self.equations: dict[Index, list[Form]] = {}
         self.seen: set[int] = set()
+        self._solutions: dict[Index, list[Row]] | None = None
         self._count = 0
 
     def _new(self, index: Index) -> int:
@@ -325,6 +326,11 @@ class Exponents:
 
     def solutions(self) -> dict[Index, list[Row]]:
         """For each S the exponent vectors that span all solutions, as {spot: exponent}."""
+        if self._solutions is None:
+            self._solutions = self._solve()
+        return self._solutions
+
+    def _solve(self) -> dict[Index, list[Row]]:
         by_index: dict[Index, list[int]] = {}
         for name in self.sites:
             if name in self.seen:

@@ -10,6 +10,7 @@ import numpy as np
 
 from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
 from onebasin.symmetry.axes import ANY, FIXED
+from onebasin.symmetry.parity import expanded
 from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
 from onebasin.symmetry.program import (
@@ -20,6 +21,7 @@ from onebasin.symmetry.program import (
     scan_counts,
     uniform_axes,
 )
+from onebasin.symmetry.rewrite import rewritten
 from onebasin.symmetry.steps import Operand, Recorder, Value
 
 Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
@@ -86,7 +88,7 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
             values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
-    for equation in program.equations:
+    for equation in expanded(rewritten(program), rules_elementwise.ODD).equations:
         operands = [read(variable) for variable in equation.inputs]
         values.update(
             zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)

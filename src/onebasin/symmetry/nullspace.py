@@ -18,11 +18,17 @@ def reduce_mod(row: Row[K], modulus: int | None) -> Row[K]:
 
 
 def add_multiple(row: Row[K], other: Row[K], factor: Fraction | int, modulus: int | None) -> Row[K]:
-    """Row + factor * other."""
+    """Row + factor * other; the row may hold no zeros."""
     total = dict(row)
     for k, c in other.items():
-        total[k] = total.get(k, 0) + factor * c
-    return reduce_mod(total, modulus)
+        entry = total.get(k, 0) + factor * c
+        if modulus is not None:
+            entry = int(entry) % modulus
+        if entry:
+            total[k] = entry
+        else:
+            total.pop(k, None)
+    return total
 
 
 class Eliminator:
@@ -48,8 +54,9 @@ class Eliminator:
             return False
         pivot = next(reversed(row))
         lead = row[pivot]
-        scale = 1 if self.modulus else Fraction(1) / lead
-        row = reduce_mod({k: c * scale for k, c in row.items()}, self.modulus)
+        if not self.modulus and lead != 1:
+            scale = -1 if lead == -1 else Fraction(1) / lead
+            row = {k: c * scale for k, c in row.items()}
         self.pivots[pivot] = row
         return True
 

@@ -101,7 +101,7 @@ def flatten(
     calls = _CALLS | _CUSTOM if custom else _CALLS
     outputs = _inline(closed.jaxpr, closed.consts, inputs, equations, calls)
     wanted = outputs if live is None else [v for v, keep in zip(outputs, live, strict=True) if keep]
-    return Program(inputs, outputs, _live_equations(equations, wanted))
+    return Program(inputs, outputs, live_equations(equations, wanted))
 
 
 def _inline(
@@ -146,7 +146,8 @@ def _called(eqn: core.JaxprEqn, calls: Mapping[str, str]) -> core.ClosedJaxpr | 
     return inner if same else None
 
 
-def _live_equations(equations: list[Equation], wanted: list[Variable]) -> list[Equation]:
+def live_equations(equations: list[Equation], wanted: list[Variable]) -> list[Equation]:
+    """The equations that some wanted variable depends on."""
     needed = {id(variable) for variable in wanted}
     kept = []
     for equation in reversed(equations):
@@ -164,6 +165,27 @@ def depends_on(program: Program, roots: Sequence[Variable]) -> set[int]:
         if any(id(v) in reached for v in equation.inputs):
             reached.update(id(v) for v in equation.outputs)
     return reached
+
+
+def numbers(program: Program) -> dict[int, float]:
+    """By the id of each variable that is one known number throughout, that number."""
+    found: dict[int, float] = {}
+    for equation in program.equations:
+        for variable in equation.inputs:
+            one = variable.constant is not None and set(variable.shape) <= {1}
+            if one and _is_real(variable.aval.dtype):
+                found[id(variable)] = float(np.asarray(variable.constant).flat[0])
+        if equation.name in MOVES and id(equation.inputs[0]) in found:
+            target = equation.outputs[0]
+            if _is_real(target.aval.dtype):
+                with np.errstate(all="ignore"):
+                    value = np.asarray(found[id(equation.inputs[0])]).astype(target.aval.dtype)
+                found[id(target)] = float(value)
+    return found
+
+
+def _is_real(dtype: Any) -> bool:
+    return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
 def origins(program: Program, roots: Sequence[Variable]) -> dict[int, tuple[int, list[Equation]]]:

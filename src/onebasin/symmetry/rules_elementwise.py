@@ -53,14 +53,15 @@ ROWS: dict[str, Row] = {
     "max": _ORDER,
     "min": _ORDER,
     "rem": _ORDER,
-    "clamp": _ORDER,
     "atan2": _COMPARE,
     "eq": Row("equal", "clear", "clear"),
     "ne": Row("equal", "clear", "clear"),
 }
-ROWS |= dict.fromkeys(("add", "add_any", "sub"), _SUM)
+ROWS |= dict.fromkeys(("add", "add_any", "sub", "complex"), _SUM)
 ROWS |= dict.fromkeys(("lt", "le", "gt", "ge"), _COMPARE)
-ROWS |= dict.fromkeys(("neg", "copy", "copy_p", "real", "reduce_precision", "stop_gradient"), _SAME)
+ROWS |= dict.fromkeys(
+    ("neg", "copy", "copy_p", "real", "imag", "conj", "reduce_precision", "stop_gradient"), _SAME
+)
 ROWS |= dict.fromkeys(
     ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"),
     _ODD,
@@ -78,6 +79,8 @@ ROWS |= dict.fromkeys(
 )
 # A product of even multiplicity has no sign left, whatever it had.
 assert ROWS["square"].weights == (2,)
+
+ODD = frozenset(name for name, row in ROWS.items() if row is _ODD)
 
 _FOLD: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -135,6 +138,10 @@ def _row(equation: Equation, values: list[Value]) -> Row:
         if not math.isclose(float(ratio), exponent, rel_tol=1e-6):
             return _OPAQUE
         return Row("product", "keep", "zero", (ratio,))
+    if name == "clamp":
+        low, high = values[0].known, values[2].known
+        odd = low is not None and high is not None and low == -high and 0 < high < math.inf
+        return _ODD if odd else _ORDER
     if name == "convert_element_type":
         source, target = equation.inputs[0].aval.dtype, equation.params["new_dtype"]
         whole = np.issubdtype(target, np.integer) or np.issubdtype(target, np.unsignedinteger)
@@ -179,5 +186,5 @@ def select(recorder: Recorder, equation: Equation, values: list[Value]) -> list[
     return recorder.operation(operands, [(shape, names)], combine="equal")
 
 
-RULES = dict.fromkeys((*ROWS, "integer_pow", "pow", "convert_element_type"), elementwise)
+RULES = dict.fromkeys((*ROWS, "clamp", "integer_pow", "pow", "convert_element_type"), elementwise)
 RULES["select_n"] = select

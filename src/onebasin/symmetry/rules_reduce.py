@@ -132,6 +132,13 @@ def cumulative(
     return rule
 
 
+def fourier(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
+    """Fourier transforms are linear: they mix the last axes and leave the others alone."""
+    value, count = values[0], len(equation.params["fft_lengths"])
+    dims = range(value.rank - count, value.rank)
+    return [recorder.mixed(value, dims, equation.outputs[0].shape)]
+
+
 def window(scale: Effect, sign: Effect) -> Callable[[Recorder, Equation, list[Value]], list[Value]]:
     """Pooling: an axis with a window of one passes through, others tell positions apart."""
 
@@ -207,6 +214,7 @@ RULES = {
     "cummin": cumulative("keep", "zero"),
     "cumprod": cumulative("zero", "zero"),
     "cumlogsumexp": cumulative("zero", "zero"),
+    "fft": fourier,
     "reduce_window_sum": window("keep", "keep"),
     "reduce_window_max": window("keep", "zero"),
     "reduce_window_min": window("keep", "zero"),

@@ -1,0 +1,138 @@
+"""The same program in other words, where several primitives together do what none does alone.
+
+A rule sees one primitive at a time. max(h, -1) is not odd and min(h, 1) is not, but one after the
+other they are. Such groups are found here, and written in primitives whose rules tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import lax
+
+from onebasin.symmetry.program import (
+    Equation,
+    Program,
+    Variable,
+    live_equations,
+    numbers,
+)
+
+Makers = dict[int, Equation]
+"""By the id of a variable, the equation that made it."""
+
+_OPPOSITE = {"min": "max", "max": "min"}
+_ABOVE, _BELOW = ("gt", "ge"), ("lt", "le")
+
+
+def rewritten(program: Program) -> Program:
+    """A program that computes the same, in words that the rules understand best."""
+    if not any(equation.name in _WORDS for equation in program.equations):
+        return program
+    known = numbers(program)
+    makers: Makers = {}
+    equations: list[Equation] = []
+    for equation in program.equations:
+        word = _WORDS.get(equation.name)
+        equations += (word(equation, makers, known) if word else None) or [equation]
+        makers.update((id(variable), equation) for variable in equation.outputs)
+    return Program(program.inputs, program.outputs, live_equations(equations, program.outputs))
+
+
+def new_equation(
+    primitive: Any, inputs: Sequence[Variable], output: Variable, **params: Any
+) -> Equation:
+    return Equation(primitive, params, list(inputs), [output], [True])
+
+
+def _clamp_of_extremes(
+    equation: Equation, makers: Makers, known: dict[int, float]
+) -> list[Equation] | None:
+    """min(max(h, -c), c), and the same the other way round."""
+    for outer, bound in (equation.inputs, equation.inputs[::-1]):
+        maker = makers.get(id(outer))
+        if maker is None or maker.name != _OPPOSITE[equation.name] or id(bound) not in known:
+            continue
+        for inner, other in (maker.inputs, maker.inputs[::-1]):
+            ends = (other, bound) if equation.name == "min" else (bound, other)
+            if _opposite(*ends, known):
+                return [_clamp(ends, inner, equation)]
+    return None
+
+
+def _clamp_of_choices(
+    equation: Equation, makers: Makers, known: dict[int, float]
+) -> list[Equation] | None:
+    """where(h > c, c, where(h < -c, -c, h)), and the same the other way round."""
+    outer = _choice(equation, makers, known)
+    inner = _choice(makers.get(id(equation.inputs[1])), makers, known)
+    if outer is None or inner is None or outer[0] is not inner[0]:
+        return None
+    if inner[3] is not inner[0] or outer[1] == inner[1]:
+        return None
+    ends = (inner[2], outer[2]) if outer[1] == "above" else (outer[2], inner[2])
+    return [_clamp(ends, inner[0], equation)] if _opposite(*ends, known) else None
+
+
+def _choice(
+    equation: Equation | None, makers: Makers, known: dict[int, float]
+) -> tuple[Variable, str, Variable, Variable] | None:
+    """The parts of where(h > c, c, other): h, on which side, c, other."""
+    if equation is None or equation.name != "select_n" or len(equation.inputs) != 3:
+        return None
+    which, other, end = equation.inputs
+    test = makers.get(id(which))
+    if test is None or test.name not in (*_ABOVE, *_BELOW):
+        return None
+    compared, edge = test.inputs
+    if id(edge) not in known or known[id(edge)] != known.get(id(end)):
+        return None
+    return compared, "above" if test.name in _ABOVE else "below", end, other
+
+
+def _opposite(low: Variable, high: Variable, known: dict[int, float]) -> bool:
+    if id(low) not in known or id(high) not in known:
+        return False
+    return known[id(low)] == -known[id(high)] and 0 < known[id(high)] < math.inf
+
+
+def _clamp(ends: tuple[Variable, Variable], inner: Variable, equation: Equation) -> Equation:
+    low, high = ends
+    return new_equation(lax.clamp_p, (low, inner, high), equation.outputs[0])
+
+
+def _odd_angle(equation: Equation, makers: Makers, known: dict[int, float]) -> list[Equation]:
+    """atan2(h, s) is atan2(|h|, s) / sign(h); a product would be taken to vanish with h."""
+    first, second = equation.inputs
+    sign, size, angle = (Variable(v.aval) for v in (first, first, equation.outputs[0]))
+    return [
+        new_equation(lax.sign_p, [first], sign),
+        new_equation(lax.abs_p, [first], size),
+        new_equation(lax.atan2_p, [size, second], angle),
+        new_equation(lax.div_p, [angle, sign], equation.outputs[0]),
+    ]
+
+
+def _odd_remainder(equation: Equation, makers: Makers, known: dict[int, float]) -> list[Equation]:
+    """rem(h, s) is sign(h) rem(|h|, |s|)."""
+    first, second = equation.inputs
+    sign, size, step = (Variable(v.aval) for v in (first, first, second))
+    rest = Variable(equation.outputs[0].aval)
+    return [
+        new_equation(lax.sign_p, [first], sign),
+        new_equation(lax.abs_p, [first], size),
+        new_equation(lax.abs_p, [second], step),
+        new_equation(lax.rem_p, [size, step], rest),
+        new_equation(lax.mul_p, [sign, rest], equation.outputs[0]),
+    ]
+
+
+_WORDS: dict[str, Callable[[Equation, Makers, dict[int, float]], list[Equation] | None]] = {
+    "min": _clamp_of_extremes,
+    "max": _clamp_of_extremes,
+    "select_n": _clamp_of_choices,
+    "atan2": _odd_angle,
+    "rem": _odd_remainder,
+}
