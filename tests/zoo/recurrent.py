@@ -193,6 +193,7 @@ CASES = (
         (factor(5, "psf"), factor(7, "ps", copies=3)),
         5 + 21,
     ),
+    # Layers without a residual stream, each with units of its own; the first is linear.
     Case(
         "deep-scan",
         lambda: plain(
@@ -200,10 +201,7 @@ CASES = (
             {"in": (2, 5), "w": (3, 5, 5), "b": (3, 5), "out": (5, 11)},
             normal(0, 4, 2),
         ),
-        None,
+        (factor(5, "psf"), *[factor(5, "ps")] * 3),
         20,
-        note="A stack of square layers without residuals. Unrolled, each layer has units of its "
-        "own: the linear input layer (5, 'psf') and three (5, 'ps'), 20 scalings. A scan whose "
-        "carry keeps its index set over all steps sees one set: (5, 'ps') with 5 scalings.",
     ),
 )

@@ -14,7 +14,7 @@ import jax
 
 from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
-from onebasin.symmetry.discover import Analysis, analyse, read
+from onebasin.symmetry.discover import Analysis, understood
 from onebasin.symmetry.elements import Block
 from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
 from onebasin.symmetry.steps import Value
@@ -58,8 +58,8 @@ class Probe:
     """The contractions of a model, and a function that evaluates what enters them."""
 
     def __init__(self, apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any):
-        self._program = read(apply_fn, params, inputs)
-        self._analysis = analyse(self._program, params)
+        self._analysis = understood(apply_fn, params, inputs)
+        self._program = self._analysis.program
         self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])
         self._origins = origins(self._program, self._program.inputs[: self._count])

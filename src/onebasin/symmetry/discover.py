@@ -23,7 +23,10 @@ from onebasin.symmetry.liveness import Live
 from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
 from onebasin.symmetry.steps import Value
+from onebasin.symmetry.unroll import unrolled
 from onebasin.symmetry.verify import check_discovered
+
+ROUNDING = 1e-9
 
 
 def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> Symmetry:
@@ -60,20 +63,34 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     """
     _check_function(apply_fn)
     _check_arrays(params)
-    program = read(apply_fn, params, inputs)
-    symmetry = analyse(program, params).symmetry
-    check_discovered(symmetry, program, apply_fn, params, inputs)
-    return symmetry
+    found = understood(apply_fn, params, inputs)
+    check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
+    return found.symmetry
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Analysis:
     """A group that is not proved yet, and what was learnt of the program on the way."""
 
+    program: Program
     symmetry: Symmetry
     names: dict[Atom, str]
     planner: Planner
     types: dict[int, Value | Pieces]
+
+
+def understood(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Analysis:
+    """What is found in a model; loops over layers are written out where that shows more."""
+    program = read(apply_fn, params, inputs)
+    found = analyse(program, params)
+    longer = unrolled(program, program.inputs[: len(jax.tree.leaves(params))])
+    if longer is None:
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownPrimitiveWarning)
+        other = analyse(longer, params)
+    copies, more = (each.symmetry.log_copies() for each in (found, other))
+    return other if more > copies * (1 + ROUNDING) else found
 
 
 def analyse(program: Program, params: Any) -> Analysis:
@@ -114,7 +131,7 @@ def analyse(program: Program, params: Any) -> Analysis:
             if number not in used and _is_float(leaf) and 0 not in leaf.shape
         ),
     )
-    return Analysis(symmetry, names, planner, recorder.types)
+    return Analysis(program, symmetry, names, planner, recorder.types)
 
 
 def _level() -> int:

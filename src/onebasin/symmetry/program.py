@@ -71,6 +71,13 @@ class Equation:
         return self.primitive.name
 
 
+def new_equation(
+    primitive: Any, inputs: Sequence[Variable], output: Variable, **params: Any
+) -> Equation:
+    """An equation with one result."""
+    return Equation(primitive, params, list(inputs), [output], [True])
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Program:
     """Equations in order of execution, from `inputs` to `outputs`."""
@@ -102,6 +109,13 @@ def flatten(
     outputs = _inline(closed.jaxpr, closed.consts, inputs, equations, calls)
     wanted = outputs if live is None else [v for v, keep in zip(outputs, live, strict=True) if keep]
     return Program(inputs, outputs, live_equations(equations, wanted))
+
+
+def inlined(
+    closed: core.ClosedJaxpr, inputs: list[Variable], equations: list[Equation]
+) -> list[Variable]:
+    """Appends the equations of a jaxpr on some variables, and returns what it gives."""
+    return _inline(closed.jaxpr, closed.consts, inputs, equations, _CALLS | _CUSTOM)
 
 
 def _inline(

@@ -7,8 +7,7 @@ other they are. Such groups are found here, and written in primitives whose rule
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from jax import lax
 
@@ -17,6 +16,7 @@ from onebasin.symmetry.program import (
     Program,
     Variable,
     live_equations,
+    new_equation,
     numbers,
 )
 
@@ -39,12 +39,6 @@ def rewritten(program: Program) -> Program:
         equations += (word(equation, makers, known) if word else None) or [equation]
         makers.update((id(variable), equation) for variable in equation.outputs)
     return Program(program.inputs, program.outputs, live_equations(equations, program.outputs))
-
-
-def new_equation(
-    primitive: Any, inputs: Sequence[Variable], output: Variable, **params: Any
-) -> Equation:
-    return Equation(primitive, params, list(inputs), [output], [True])
 
 
 def _clamp_of_extremes(
