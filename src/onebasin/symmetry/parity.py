@@ -17,7 +17,15 @@ import jax
 import numpy as np
 from jax import lax
 
-from onebasin.symmetry.program import Equation, Program, Variable, live_equations, numbers
+from onebasin.symmetry.program import (
+    Equation,
+    Program,
+    Variable,
+    broadcast,
+    live_equations,
+    new_equation,
+    numbers,
+)
 
 Atom = tuple[int, tuple[int, ...]]
 """The number of a variable, and the axes of the result that its own axes are."""
@@ -151,7 +159,7 @@ class _Walk:
                 factors.append(Variable(target.aval.update(shape=()), number))
             terms.append(self._chain(lax.mul_p, factors))
         total = self._chain(lax.add_p, terms)
-        self._broadcast(total, tuple(range(rank)), target)
+        self.equations.append(broadcast(total, range(rank), target))
 
     def _seen_from(self, atom: Atom, rank: int) -> Variable:
         """The variable of an atom, with the axes that it lacks."""
@@ -162,20 +170,15 @@ class _Walk:
         for d, n in zip(dims, variable.shape, strict=True):
             shape[d] = n
         result = Variable(variable.aval.update(shape=tuple(shape)))
-        self._broadcast(variable, dims, result)
+        self.equations.append(broadcast(variable, dims, result))
         return result
-
-    def _broadcast(self, source: Variable, dims: tuple[int, ...], target: Variable) -> None:
-        params = {"shape": target.shape, "broadcast_dimensions": dims, "sharding": None}
-        equation = Equation(lax.broadcast_in_dim_p, params, [source], [target], [True])
-        self.equations.append(equation)
 
     def _chain(self, primitive: Any, operands: list[Variable]) -> Variable:
         total = operands[0]
         for operand in operands[1:]:
             shape = np.broadcast_shapes(total.shape, operand.shape)
             result = Variable(total.aval.update(shape=shape))
-            self.equations.append(Equation(primitive, {}, [total, operand], [result], [True]))
+            self.equations.append(new_equation(primitive, [total, operand], result))
             total = result
         return total
 

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.extend import core
 
 # Primitives that are known to run their inner jaxpr once, on exactly their own operands.
@@ -76,6 +77,12 @@ def new_equation(
 ) -> Equation:
     """An equation with one result."""
     return Equation(primitive, params, list(inputs), [output], [True])
+
+
+def broadcast(source: Variable, dims: Sequence[int], target: Variable) -> Equation:
+    """The equation that gives a variable the shape of another, its axes being those named."""
+    params = {"shape": target.shape, "broadcast_dimensions": tuple(dims), "sharding": None}
+    return new_equation(lax.broadcast_in_dim_p, [source], target, **params)
 
 
 @dataclasses.dataclass(eq=False, slots=True)

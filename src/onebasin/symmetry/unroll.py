@@ -15,6 +15,7 @@ from onebasin.symmetry.program import (
     Equation,
     Program,
     Variable,
+    broadcast,
     depends_on,
     flatten,
     inlined,
@@ -88,17 +89,7 @@ def _slice(made: list[Equation], stacked: Variable, step: int) -> Variable:
 
 def _stack(entries: list[Variable], target: Variable) -> list[Equation]:
     """What the steps gave, one after the other along a leading axis."""
-    dims = tuple(range(1, len(target.shape)))
+    dims = range(1, len(target.shape))
     rows = [Variable(target.aval.update(shape=(1, *target.shape[1:]))) for _ in entries]
-    made = [
-        new_equation(
-            lax.broadcast_in_dim_p,
-            [entry],
-            row,
-            shape=row.shape,
-            broadcast_dimensions=dims,
-            sharding=None,
-        )
-        for entry, row in zip(entries, rows, strict=True)
-    ]
+    made = [broadcast(entry, dims, row) for entry, row in zip(entries, rows, strict=True)]
     return [*made, new_equation(lax.concatenate_p, rows, target, dimension=0)]
