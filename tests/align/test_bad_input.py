@@ -198,13 +198,16 @@ def test_no_scaling_is_none_and_not_its_name(setting):
         ob.canonicalize(symmetry, params, scaling="none")
 
 
-def test_factor_that_is_seen_inside_a_loop_only():
-    def model(params, x):
-        def step(state, token):
-            hidden = jax.nn.gelu(token @ params["in"] + state @ params["w"])
-            return hidden @ params["back"], None
+def test_factor_that_is_seen_inside_an_open_loop_only():
+    """How often it runs is not known beforehand: what it does cannot be stacked."""
 
-        return jax.lax.scan(step, jnp.zeros(4), x)[0] @ params["out"]
+    def model(params, x):
+        def step(state):
+            hidden = jax.nn.gelu(x @ params["in"] + state[1] @ params["w"])
+            return state[0] - 1, hidden @ params["back"]
+
+        start = len(x), jnp.zeros((len(x), 4))
+        return jax.lax.while_loop(lambda state: state[0] > 0, step, start)[1] @ params["out"]
 
     shapes = {"in": (3, 5), "w": (4, 5), "back": (5, 4), "out": (4, 2)}
     keys = jax.random.split(jax.random.key(0), 4)

@@ -113,10 +113,11 @@ def test_the_given_start_is_a_candidate():
 
 def test_costs_that_cannot_see_a_factor_are_named():
     def looped(params, x):
-        def step(_, h):
-            return jnp.tanh(x @ params["w"] + h @ params["v"])
+        def step(state):
+            return state[0] - 1, jnp.tanh(x @ params["w"] + state[1] @ params["v"])
 
-        return jnp.sum(jax.lax.fori_loop(0, 2, step, jnp.zeros((len(x), 3))), axis=-1)
+        start = 2, jnp.zeros((len(x), 3))
+        return jnp.sum(jax.lax.while_loop(lambda state: state[0] > 0, step, start)[1], axis=-1)
 
     rng = np.random.default_rng(0)
     params = {"w": jnp.asarray(rng.normal(size=(4, 3)), "f"), "v": jnp.eye(3)}

@@ -151,3 +151,30 @@ def test_bad_input_is_named():
         dropout(jax.random.key(0), flat)
     with pytest.raises(ValueError, match=r"rate=1\.0"):
         dropout(jax.random.key(0), flat, rate=1.0)
+
+
+def test_layers_of_a_loop_have_units_of_their_own():
+    """As many as when they are written out, and each is cut by itself."""
+
+    def scanned(params, x):
+        def layer(h, own):
+            return h + jax.nn.relu(h @ own["up"]) @ own["down"], None
+
+        return jax.lax.scan(layer, x @ params["in"], params["layers"])[0] @ params["out"]
+
+    def drawn(shape):
+        return jnp.asarray(np.random.default_rng(0).normal(size=shape), "f")
+
+    params = {
+        "in": drawn((3, 5)),
+        "layers": {"up": drawn((2, 5, 4)), "down": drawn((2, 4, 5))},
+        "out": drawn((5, 2)),
+    }
+    units = hidden_units(nets.Net(None, scanned), params, jnp.ones((1, 3)))
+    assert units.count == 5 + 2 * 4
+    cut = [
+        np.argwhere(np.asarray(units.apply(1.0 - jnp.eye(13)[n], params)["layers"]["down"]) == 0)
+        for n in range(13)
+    ]
+    places = {tuple(map(int, where[0][:2])) for where in cut if len(where)}
+    assert places == {(layer, unit) for layer in range(2) for unit in range(4)}

@@ -17,13 +17,15 @@ convolution the windows of both kernels are compared tap by tap.
 A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared where
 it is made, as in preactivations, whatever the cost; one that none makes (the state of a loop) where
 it is read, as in activations. Where one is only seen together with another's units, as tokens of a
-mixer are, the other's are summed. What is seen inside a loop only is out of reach.
+mixer are, the other's are summed. What happens inside a loop is seen at each of its steps; inside a
+`while` or a `cond` it is out of reach.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +39,7 @@ from onebasin.align.data_objective import DataObjective
 from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.sites import Flips, Site, check_covered, find_flips, find_sites, front
+from onebasin.align.state import num_roaming
 from onebasin.align.stream import Batches, Products, outer
 from onebasin.align.terms import Channel, Term
 from onebasin.symmetry import Symmetry
@@ -88,7 +91,7 @@ def kept_plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
 
 def _plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
     symmetry, cost = model.symmetry, model.cost
-    probes = {_size(part): Probe(model.apply_fn, params, part) for part in parts}
+    probes = {_size(part): Probe(model.apply_fn, params, part, loops=True) for part in parts}
     found = {n: find_sites(symmetry, probe, cost) for n, probe in probes.items()}
     first, probe = next(iter(probes.items()))
     check_covered(symmetry, found[first], cost)
@@ -164,19 +167,23 @@ class DataCost:
         read = zip(self._sites, found, self._flips, strict=True)
         for site, sums, flips in read:
             gram, norms = _finish(sums["own"], self.cost == "correlation")
+            if site.partner is None and site.steps:
+                count = math.prod(self.symmetry.sizes[step] for step in site.steps)
+                gram, norms = jax.tree.map(partial(_summed, count), (gram, norms))
             each = Measured(site.factor, gram, norms, frozenset(flips.own), tuple(flips.turns))
             each.partner_turns = tuple(flips.partner_turns)
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
                     each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
                 else:
-                    each.term = len(pairing.terms)
+                    each.term, each.steps = len(pairing.terms), site.steps
                     block = _with_signs(self.symmetry, site.partner, site.partner_block, flips)
                     pair = [widened(a[block.at()]).reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
+                    sides = *site.steps, *self.symmetry.parents[site.factor], site.factor
                     each.partner_norms = (
-                        _per_unit(self.symmetry, site.factor, block, pair[0]),
-                        _per_unit(self.symmetry, site.factor, block, pair[1]),
+                        _per_unit(block, sides, pair[0]),
+                        _per_unit(block, sides, pair[1]),
                     )
             measured.append(each)
         weights = weights_pairing(self.symmetry, reference, moving)
@@ -249,8 +256,8 @@ def _measure(
     symmetry: Symmetry, site: Site, centred: bool, a: list[Any], b: list[Any]
 ) -> dict[str, Products]:
     def products(value: Captured, block: Block) -> Products:
-        x, y = (front(symmetry, site.factor, block, v[value.number]) for v in (a, b))
-        return Products.of(x, y, centred)
+        x, y = (front(symmetry, site.factor, block, v[value.number], site.steps) for v in (a, b))
+        return Products.of(x, y, centred, num_roaming(symmetry, site.factor))
 
     sums = {"own": products(site.value, site.block)}
     if site.partner is not None and site.partner.data and site.partner_block is not None:
@@ -265,20 +272,29 @@ def _finish(found: Products, correlate: bool) -> tuple[np.ndarray, tuple[np.ndar
     pairs = zip(found.squares, squares, strict=True)
     # A unit that never changes has no correlation with anything; nor has one that rounding moves.
     changes = [deviation > ROUNDING**2 * square for deviation, square in pairs]
-    scale = outer(*(np.sqrt(s) for s in found.squares))
+    roam = found.product.shape[1]
+    scale = outer(np.sqrt(found.squares[0]), np.sqrt(found.squares[1]), roam)
     correlation = np.divide(
-        found.product, scale, out=np.zeros_like(found.product), where=outer(*changes)
+        found.product,
+        scale,
+        out=np.zeros_like(found.product),
+        where=outer(changes[0], changes[1], roam),
     )
     return correlation, (changes[0].astype(np.float32), changes[1].astype(np.float32))
 
 
-def _per_unit(symmetry: Symmetry, name: str, block: Block, array: np.ndarray) -> np.ndarray:
-    """Squared norm of each unit's part of a block, [parents flattened, units]."""
-    at = {block.sides.index(p) for p in (*symmetry.parents[name], name)}
+def _summed(count: int, array: np.ndarray) -> np.ndarray:
+    """The sum over as many steps, which are in front of the parents."""
+    found: np.ndarray = array.reshape(count, -1, *array.shape[1:]).sum(axis=0)
+    return found
+
+
+def _per_unit(block: Block, sides: tuple[str, ...], array: np.ndarray) -> np.ndarray:
+    """Squared norm of each unit's part of a block, [all sides but the last, units]."""
+    at = [block.sides.index(side) for side in sides]
     rest = tuple(axis for axis in range(array.ndim) if axis not in at)
-    norms = np.square(array).sum(axis=rest)
-    order = np.argsort(np.argsort([block.sides.index(p) for p in (*symmetry.parents[name], name)]))
-    return norms.transpose(order).reshape(-1, symmetry.sizes[name])
+    norms = np.square(array).sum(axis=rest).transpose(np.argsort(np.argsort(at)))
+    return norms.reshape(-1, norms.shape[-1])
 
 
 def _with_signs(symmetry: Symmetry, value: Captured, block: Block, flips: Flips) -> Block:

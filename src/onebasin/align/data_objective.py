@@ -7,6 +7,7 @@ reads it enters with the present permutation of its other side.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from onebasin.align.measured import Measured
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Gains, Signature, best_signs
-from onebasin.align.state import State
+from onebasin.align.state import State, matches, paired
 from onebasin.align.terms import Term, spread
 from onebasin.symmetry import Symmetry
 
@@ -127,40 +128,31 @@ class DataObjective:
 
     def _at_matches(self, name: str, full: np.ndarray, state: State) -> np.ndarray:
         """Products [p, q, i, j] at the parents' present matches, [parents.., i, j]."""
-        parents = self.symmetry.parents[name]
-        n = self.symmetry.sizes[name]
-        copies = tuple(self.symmetry.sizes[p] for p in parents)
-        rows = np.arange(int(np.prod(copies, dtype=int)))
-        matched = rows
-        if parents:
-            from_each = [
-                state.permutations.get(p, np.arange(self.symmetry.sizes[p])) for p in parents
-            ]
-            grids = np.meshgrid(*from_each, indexing="ij")
-            matched = np.ravel_multi_index([g.ravel() for g in grids], copies)
-        return full[rows, matched].reshape(*copies, n, n)
+        matched = matches(self.symmetry, name, state)
+        found = full[np.arange(matched.size), matched.ravel()]
+        return found.reshape(*matched.shape, *found.shape[1:])
 
     def _from_children(self, name: str, state: State) -> np.ndarray:
         """What a factor that is only read through its dependants would gain, these held."""
-        n = self.symmetry.sizes[name]
-        total = np.zeros((n, n), np.float32)
+        n, parents = self.symmetry.sizes[name], self.symmetry.parents[name]
+        copies = [self.symmetry.sizes[parent] for parent in parents]
+        total = np.zeros((*copies, n, n), np.float32)
         for child in self._by_factor:
-            if self.symmetry.parents[child] != (name,):
+            if self.symmetry.parents[child] != (*parents, name):
                 continue
             values, _ = best_signs(
                 self.outer_gains(child, state), self.symmetry.factor(child).signs
             )
-            held = state.permutations[child]
-            for p in range(n):
-                picked = values[p][:, np.arange(values.shape[-1]), held[p]]
-                total[p] += picked.sum(axis=-1)
+            pairs = paired(self.symmetry, name, values, state)
+            held = state.permutations[child][..., None, :, None]
+            total += np.take_along_axis(pairs, held, axis=-1)[..., 0].sum(axis=-1)
         return total
 
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         return self.gains(name, state)
 
     def outer_gains(self, name: str, state: State) -> Gains:
-        """Gains for every pair of parents, [p, q, i, j]."""
+        """Gains for every pair of parents, [p, q, i, j]; q of those that roam."""
         found = self._data_gains(name, state)
         if _told_apart(found):
             return found
@@ -201,7 +193,7 @@ class DataObjective:
         if each.partner_gram is not None:
             return each.gram * each.partner_gram, frozenset()
         if each.term is not None:
-            return each.gram * self._partner(each, state), frozenset()
+            return self._over_steps(each, each.gram * self._partner(each, state)), frozenset()
         return each.gram, each.flipped_by
 
     def own_gains(self, name: str, state: State) -> Gains:
@@ -215,8 +207,15 @@ class DataObjective:
             norms = each.norms[1]
             if each.partner_norms is not None:
                 norms = norms * each.partner_norms[1]
-            total += norms.reshape(total.shape)
+            total += self._over_steps(each, norms).reshape(total.shape)
         return total
+
+    def _over_steps(self, each: Measured, array: np.ndarray) -> np.ndarray:
+        """The sum over the steps of loops that are in front of the parents."""
+        if not each.steps:
+            return array
+        steps = math.prod(self.symmetry.sizes[step] for step in each.steps)
+        return array.reshape(steps, -1, *array.shape[1:]).sum(axis=0)
 
     def sign_gains(self, name: str, state: State) -> Gains:
         """What the signs of a factor decide at the present matches, all else held, by signature."""
@@ -224,7 +223,8 @@ class DataObjective:
         there = State(state.permutations, state.signs | {name: np.ones_like(state.signs[name])})
         for each in self._by_factor.get(name, ()):
             if each.flipped_by:
-                gram = each.gram * self.turned(each, there, value_only=True)
+                gram = self._over_steps(each, each.gram)
+                gram = gram * self.turned(each, there, value_only=True)
                 _add(found, each.flipped_by, self._matched(each, gram, there))
         index = self.symmetry.factor(name).index
         for each in self._by_turn.get(name, ()):
@@ -270,7 +270,7 @@ class DataObjective:
         assert each.term is not None
         term = self._pairing.terms[each.term]
         axis = term.sides.index(each.factor)
-        at = [term.sides.index(p) for p in self.symmetry.parents[each.factor]]
+        at = [term.sides.index(p) for p in (*each.steps, *self.symmetry.parents[each.factor])]
         if not at:
             return self._pairing.products.product(each.term, axis, state)[None, None]
         return self._pairing.products.outer_product(each.term, axis, at, state)

@@ -20,7 +20,7 @@ from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import ENUMERATED, Gains, all_signs, best_signs, signs_at, total_of
-from onebasin.align.state import State
+from onebasin.align.state import State, paired
 from onebasin.symmetry import Symmetry
 
 PATIENCE = 8
@@ -210,7 +210,8 @@ def _visit(
             return False
         state.signs = trial.signs
         return True
-    if children and not symmetry.parents[name]:
+    line = (*symmetry.parents[name], name)
+    if any(symmetry.parents[child] == line for child in children):
         return _visit_parent(objective, name, children, state, solve, tolerance)
     gains = objective.gains(name, state)
     totals, signs = best_signs(gains, factor.signs)
@@ -273,24 +274,25 @@ def _visit_parent(
     """A factor and its dependants at once: inner optima are the gains of the outer assignment."""
     symmetry = objective.symmetry
     n, count = symmetry.sizes[name], symmetry.factor(name).signs
+    copies = state.permutations[name].shape[:-1]
     # Signs of a parent flip its dependants as well: the best of all choices counts.
     every = all_signs(count) if count <= ENUMERATED else [state.signs[name]]
-    choices = np.stack([np.broadcast_to(choice, (n, count)) for choice in every])
+    choices = np.stack([np.broadcast_to(choice, (*copies, n, count)) for choice in every])
     tried = [_inner(objective, name, children, state, solve, choice) for choice in choices]
     values = np.stack([totals for totals, _ in tried])
     outer = solve(values.max(axis=0))
-    rows = np.arange(n)
-    best = values.argmax(axis=0)[rows, outer]
+    rows = np.indices(outer.shape, sparse=True)
+    best = values.argmax(axis=0)[(*rows, outer)]
     trial = state.copy()
     trial.permutations[name] = outer
     if count:
-        trial.signs[name] = choices[best, rows]
+        trial.signs[name] = choices[(best, *rows)]
     for child in tried[0][1]:
         columns, signs = (np.stack([inner[child][k] for _, inner in tried]) for k in (0, 1))
-        chosen = columns[best, rows, outer]
+        chosen = columns[(best, *rows, outer)]
         trial.permutations[child] = chosen
         if symmetry.factor(child).signs:
-            picked = signs[best, rows, outer]
+            picked = signs[(best, *rows, outer)]
             trial.signs[child] = signs_at(picked, chosen)
     before, after = objective.objective(state), objective.objective(trial)
     if not after - before > tolerance * max(abs(before), abs(after)):
@@ -307,17 +309,21 @@ def _inner(
     solve: Assignment,
     choice: np.ndarray,
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """What pairs [i, j] of a parent are worth at some signs of it, and its dependants' optima."""
+    """What pairs [.., i, j] of a parent are worth at some signs, and its dependants' optima."""
     symmetry = objective.symmetry
     n = symmetry.sizes[name]
     there = State(state.permutations, state.signs | {name: choice})
-    totals = total_of(objective.own_gains(name, there), choice[:, None], (n, n))
+    shape = (*choice.shape[:-1], n)
+    totals = total_of(objective.own_gains(name, there), choice[..., None, :], shape)
     inner: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for child in children:
-        if symmetry.parents[child] != (name,):
+        if symmetry.parents[child] != (*symmetry.parents[name], name):
             continue
-        values, signs = best_signs(
-            objective.outer_gains(child, there), symmetry.factor(child).signs
+        values, signs = (
+            paired(symmetry, name, found, state)
+            for found in best_signs(
+                objective.outer_gains(child, there), symmetry.factor(child).signs
+            )
         )
         columns = solve(values)
         totals = totals + assignment.value(values, columns)

@@ -16,7 +16,8 @@ class Measured:
 
     Attributes:
         factor: The factor that is read there.
-        gram: Products [p, q, i, j] of the reference's units with the other's; p, q their parents.
+        gram: Products [p, q, i, j] of the reference's units with the other's; p their parents, q
+            those that roam.
         norms: Squared norms [p, i] of the reference's units, and of the other's.
         flipped_by: The sign generators of the factor that flip the value.
         turns: Signs (factor, generator) that flip the value as a whole, as those before a
@@ -25,6 +26,8 @@ class Measured:
         partner_norms: Its squared norms.
         partner_turns: The signs that flip it as a whole or by parents, if it is data.
         term: The number of the parameter that it is multiplied by, among the terms of a pairing.
+        steps: Where that parameter is another one in each step of a loop, the index sets of these
+            loops; products and norms have them in front of p.
     """
 
     factor: str
@@ -36,3 +39,4 @@ class Measured:
     partner_norms: tuple[np.ndarray, np.ndarray] | None = None
     partner_turns: Turns = ()
     term: int | None = None
+    steps: tuple[str, ...] = ()

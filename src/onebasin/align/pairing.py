@@ -216,7 +216,10 @@ class Pairing:
         return self._summed(name, state, seen, still)
 
     def outer_gains(self, name: str, state: State) -> Gains:
-        """Like `gains` for a factor with parents, for every pair of parents: [p, q, i, j]."""
+        """Like `gains` for a factor with parents, for every pair of parents: [p, q, i, j].
+
+        Of the second network's only those that roam: the others stay where they are.
+        """
         found: Gains = {}
         parents = self.symmetry.parents[name]
         for number, axis in self.places[name]:

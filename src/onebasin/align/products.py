@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from onebasin.align.signs import Signature
-from onebasin.align.state import State
+from onebasin.align.state import State, num_roaming
 from onebasin.align.terms import (
     Term,
     flat,
@@ -118,19 +118,27 @@ class TermProducts:
         return product.reshape(*copies, n, n)
 
     def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
-        """One term's products for every pair of parents, [p, q, i, j]."""
+        """One term's products for every pair of parents, [p, q, i, j]; q of those that roam."""
         term = self.terms[number]
         skip = {axis, *at}
-        a = front(self._flipped(term, axis, state, skip), at, axis)
+        roam = num_roaming(self.symmetry, term.sides[axis])
+
+        def apart(array: np.ndarray) -> np.ndarray:
+            whole = front(array, at, axis)
+            return whole.reshape(-1, roam, *whole.shape[1:])
+
+        a = apart(self._flipped(term, axis, state, skip))
         siblings = [side for side in self._siblings(term, axis) if side in state.permutations]
-        if not siblings:
-            b = front(self.moved(term, state, skip=skip), at, axis)
-            return np.einsum("pir,qjr->pqij", a, b, optimize=True)
+        if not siblings or not self.symmetry.parents[term.sides[axis]]:
+            b = apart(self.moved(term, state, skip=skip))
+            found = np.einsum("spir,sqjr->spqij", a, b, optimize=True)
+            return found.reshape(-1, *found.shape[2:])
         parts = []
         for number, parent in enumerate(np.ndindex(*self.copies(term.sides[axis]))):
             there = self._held_at(parent, siblings, state)
-            b = front(self.moved(term, there, skip=skip), at, axis)
-            parts.append(np.einsum("ir,qjr->qij", a[number], b, optimize=True))
+            place = divmod(number, roam)
+            b = apart(self.moved(term, there, skip=skip))[place[0]]
+            parts.append(np.einsum("ir,qjr->qij", a[place], b, optimize=True))
         return np.stack(parts)
 
     def value(self, term: Term, state: State) -> float:

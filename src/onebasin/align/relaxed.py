@@ -10,6 +10,7 @@ some block, all of them the same convex combination.
 from __future__ import annotations
 
 import dataclasses
+import math
 import string
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -22,7 +23,7 @@ from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import Objective
 from onebasin.align.pairing import Pairing
 from onebasin.align.signs import Gains, Signature
-from onebasin.align.state import State
+from onebasin.align.state import State, roaming
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.elements import Block
 
@@ -235,8 +236,10 @@ def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
         name, parents = each.factor, symmetry.parents[each.factor]
         n, copies = symmetry.sizes[name], tuple(symmetry.sizes[parent] for parent in parents)
         gram = each.gram if each.partner_gram is None else each.gram * each.partner_gram
-        gram = gram * objective.turned(each, held)
-        gram = gram.reshape(*copies, *copies, n, n).astype(np.float64)
+        free = roaming(symmetry, name)
+        steps, moving = ([symmetry.sizes[s] for s in several] for several in (each.steps, free))
+        gram = gram.reshape(math.prod(steps), -1, *gram.shape[1:]) * objective.turned(each, held)
+        gram = gram.reshape(*steps, *copies, *moving, n, n).astype(np.float64)
         if term is None:
             block = Block((), (), (*parents, name), (*copies, n))
             own = PLAIN if each.partner_gram is not None else each.flipped_by
@@ -246,9 +249,11 @@ def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
             signs = _held_signs(symmetry, block, held, True)
             arrays = (term.reference * signs, term.moving.astype(np.float64))
         new, old = _letters(symmetry, block.sides)
-        up = [block.sides.index(parent) for parent in parents]
+        up, moved = (
+            [block.sides.index(p) for p in several] for several in ((*each.steps, *parents), free)
+        )
         at = block.sides.index(name)
-        letters = "".join([*(new[i] for i in up), *(old[i] for i in up), new[at], old[at]])
+        letters = "".join([*(new[i] for i in up), *(old[i] for i in moved), new[at], old[at]])
         sides = tuple(
             dataclasses.replace(side, signature=own) if side.factor == name else side
             for side in _sides(symmetry, block, True, unsigned=parents)

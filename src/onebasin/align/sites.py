@@ -12,6 +12,10 @@ import numpy as np
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block, Weighting
+from onebasin.symmetry.group import Factor
+
+SUMS = ("activations", "preactivations")
+"""Costs that are sums over all that is read, whichever steps of a loop it is read in."""
 
 Turns = tuple[tuple[str, int], ...]
 """Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""
@@ -21,7 +25,8 @@ Turns = tuple[tuple[str, int], ...]
 class Site:
     """A place where a factor is read: a captured value's block, and its partner if it is wanted.
 
-    `instead` says in words how a factor is compared that the cost as asked for does not see.
+    `instead` says in words how a factor is compared that the cost as asked for does not see. In
+    `steps`, index sets of loops: each step is another layer, and is compared by itself.
     """
 
     factor: str
@@ -30,6 +35,7 @@ class Site:
     partner: Captured | None = None
     partner_block: Block | None = None
     instead: str = ""
+    steps: tuple[str, ...] = ()
 
 
 def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
@@ -61,13 +67,43 @@ def _sites(
                         continue
                     if cost != "preactivations" and name not in contraction.over:
                         continue
+                    own, steps = block, tuple[str, ...]()
+                    if cost not in SUMS:
+                        own, steps = _by_layer(symmetry, contraction, name, value, block)
                     if partner is None:
-                        sites.append(Site(name, value, block))
+                        sites.append(Site(name, value, own, steps=steps))
                         continue
                     other = _counterpart(contraction, name, value, block, partner)
                     if other is not None and (not partner.data or _plain(symmetry, name, other)):
-                        sites.append(Site(name, value, block, partner, other))
+                        sites.append(Site(name, value, own, partner, other, steps=steps))
     return sites
+
+
+def _by_layer(
+    symmetry: Symmetry, contraction: Contraction, name: str, value: Captured, block: Block
+) -> tuple[Block, tuple[str, ...]]:
+    """The block with loops named whose steps multiply it by weights of their own, and these."""
+    own = 0 if value is contraction.operands[0] else 1
+    other = contraction.operands[1 - own]
+    sides, steps = list(block.sides), []
+    loops, others = (
+        _sides_of_loops(b, contraction.loops[n])
+        for b, n in ((block, own), (other.blocks[0], 1 - own))
+    )
+    for loop, place in () if other.data else others.items():
+        layer = other.blocks[0].sides[place]
+        if layer not in ("", *symmetry.parents[name]) and loop in loops:
+            sides[loops[loop]] = layer
+            steps.append(layer)
+    return dataclasses.replace(block, sides=tuple(sides)), tuple(steps)
+
+
+def _sides_of_loops(block: Block, loops: tuple[int, ...]) -> dict[int, int]:
+    """By loop, the side of a block that is its steps; one step alone has no side."""
+    several = [
+        loop for loop, (start, stop) in zip(loops, block.ranges, strict=False) if stop - start > 1
+    ]
+    return {loop: side for side, loop in enumerate(several)}
 
 
 def _counterpart(
@@ -115,8 +151,8 @@ def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
     missing = _uncovered(symmetry, sites)
     if missing:
         raise ValueError(
-            f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a loop, or "
-            "only together with another's units, which flip): use cost='weights'"
+            f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a `cond` "
+            "or a `while`, or only together with another's units, which flip): use cost='weights'"
         )
 
 
@@ -127,10 +163,12 @@ def _uncovered(symmetry: Symmetry, sites: list[Site]) -> list[str]:
     return [f.name for f in symmetry.factors if "permutation" in f.kinds and f.name not in covered]
 
 
-def front(symmetry: Symmetry, name: str, block: Block, array: Any) -> Any:
-    """[parents flattened, units, everything else]; the units of another factor are summed."""
+def front(
+    symmetry: Symmetry, name: str, block: Block, array: Any, steps: tuple[str, ...] = ()
+) -> Any:
+    """[steps and parents, units, everything else]; the units of another factor are summed."""
     sides = block.sides
-    at = [*(sides.index(p) for p in symmetry.parents[name]), sides.index(name)]
+    at = [*(sides.index(p) for p in (*steps, *symmetry.parents[name])), sides.index(name)]
     others = _others(symmetry, name, block)
     whole = array[block.at()].reshape(block.shape)
     if others:
@@ -150,7 +188,8 @@ class Flips:
         turns: Those that flip the value as a whole, or all units of a parent.
         partner_turns: The same of what the value is multiplied by, if that is data.
         partner_signs: All that flip what it is multiplied by, if that is made of parameters.
-        torn: Whether units of another factor that are summed have signs of their own there.
+        torn: Whether units of another factor that are summed have signs of their own there, or
+            units of this one have others in each step of a loop.
     """
 
     own: set[int] = dataclasses.field(default_factory=set)
@@ -168,6 +207,7 @@ def find_flips(
     read = {site.factor for site in sites}
     read |= {parent for name in read for parent in symmetry.parents[name]}
     read = read.union(*(_others(symmetry, site.factor, site.block) for site in sites))
+    read |= {f.name for f in symmetry.factors if any(_apart(f, site) for site in sites)}
     if any(_is_made(site) for site in sites):
         read |= {factor.name for factor in symmetry.factors}
     signed = [f for f in symmetry.factors if f.signs and (f.name in read or not f.index)]
@@ -194,12 +234,20 @@ def find_flips(
                     flips.turns.append((name, generator))
                 if partner and partner.data and block and turned(partner, block):
                     flips.partner_turns.append((name, generator))
-            elif name in _others(symmetry, site.factor, site.block):
+            elif name in _others(symmetry, site.factor, site.block) or _apart(
+                symmetry.factor(name), site
+            ):
                 flips.torn |= turned(site.value, site.block)
             if partner and block and _is_made(site) and turned(partner, block):
                 places = tuple(block.sides.index(side) for side in index if side in block.sides)
                 flips.partner_signs.append(Weighting(name, generator, places, 1.0))
     return found
+
+
+def _apart(factor: Factor, site: Site) -> bool:
+    """Whether a factor is one of signs that a site's units have, others at each of its steps."""
+    index = set(factor.index)
+    return site.factor in index and factor.name not in index and index <= set(site.block.sides)
 
 
 def _is_made(site: Site) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
@@ -73,3 +74,42 @@ class State:
             plain.log_scales,
             jax.tree.map(jnp.asarray, self.signs),
         )
+
+
+def roaming(symmetry: Symmetry, name: str) -> tuple[str, ...]:
+    """The parents of a factor that may trade places, and all that come after the first of these.
+
+    Those before it, as the layers of a loop, stay where they are.
+    """
+    parents = symmetry.parents[name]
+    still = [number for number, p in enumerate(parents) if p in symmetry.permutable]
+    return parents[still[0] :] if still else ()
+
+
+def num_roaming(symmetry: Symmetry, name: str) -> int:
+    """How many combinations of units of roaming parents there are."""
+    return math.prod(symmetry.sizes[p] for p in roaming(symmetry, name))
+
+
+def matches(symmetry: Symmetry, name: str, state: State) -> np.ndarray:
+    """For each combination of parents' units, [parents..], the number of the roaming one there."""
+    parents, free = symmetry.parents[name], roaming(symmetry, name)
+    grids = dict(zip(parents, np.indices([symmetry.sizes[p] for p in parents]), strict=True))
+    found = np.zeros([symmetry.sizes[p] for p in parents], int)
+    for parent in free:
+        at = grids[parent]
+        if parent in state.permutations:
+            at = state.permutations[parent][(*(grids[p] for p in symmetry.parents[parent]), at)]
+        found = found * symmetry.sizes[parent] + at
+    return found
+
+
+def paired(symmetry: Symmetry, name: str, full: np.ndarray, state: State) -> np.ndarray:
+    """Products [p, q, i, j] of a dependant for pairs of a parent's units, [parents.., a, b, i, j].
+
+    Its other parents are where they are.
+    """
+    n, matched = symmetry.sizes[name], matches(symmetry, name, state)
+    apart = full.reshape(matched.size, n, num_roaming(symmetry, name), n, *full.shape[2:])
+    found = apart[np.arange(matched.size), :, matched.ravel()]
+    return found.reshape(*matched.shape, n, n, *full.shape[2:])

@@ -47,7 +47,10 @@ class Moments(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Products [p, q, i, j] of two networks' units, of deviations from the `means` over `count`."""
+    """Products [p, q, i, j] of two networks' units, of deviations from the `means` over `count`.
+
+    For each p of the parents there are as many q as these have combinations that roam.
+    """
 
     count: Any
     means: tuple[Any, Any]
@@ -55,7 +58,7 @@ class Products(NamedTuple):
     product: Any
 
     @classmethod
-    def of(cls, x: Any, y: Any, centred: bool) -> Products:
+    def of(cls, x: Any, y: Any, centred: bool, roam: int) -> Products:
         """Those of values [parents flattened, units, everything else]; about 0 unless centred."""
         x, y = widened(x), widened(y)
         means = jnp.zeros(()), jnp.zeros(())
@@ -64,7 +67,9 @@ class Products(NamedTuple):
             x, y = x - means[0][..., None], y - means[1][..., None]
         squares = jnp.square(x).sum(-1), jnp.square(y).sum(-1)
         count = jnp.asarray(float(x.shape[-1]))
-        return cls(count, means, squares, jnp.einsum("pir,qjr->pqij", x, y))
+        apart = (v.reshape(-1, roam, *v.shape[1:]) for v in (x, y))
+        product = jnp.einsum("spir,sqjr->spqij", *apart)
+        return cls(count, means, squares, product.reshape(-1, *product.shape[2:]))
 
     def merge(self, other: Products) -> Products:
         """Products over both sets of values (Chan's rule, which does not cancel)."""
@@ -79,13 +84,19 @@ class Products(NamedTuple):
                 self.squares[0] + other.squares[0] + between[0],
                 self.squares[1] + other.squares[1] + between[1],
             ),
-            self.product + other.product + self.count * share * outer(*ahead),
+            self.product
+            + other.product
+            + self.count * share * outer(ahead[0], ahead[1], self.product.shape[1]),
         )
 
 
-def outer(a: Any, b: Any) -> Any:
-    """Products [p, q, i, j] of [p, i] and [q, j]; plain ones of numbers."""
-    return a * b if a.ndim == 0 else a[:, None, :, None] * b[None, :, None, :]
+def outer(a: Any, b: Any, roam: int) -> Any:
+    """Products [p, q, i, j] of [p, i] and [q, j], q of those that roam; plain ones of numbers."""
+    if a.ndim == 0:
+        return a * b
+    left, right = (x.reshape(-1, roam, x.shape[-1]) for x in (a, b))
+    found = left[:, :, None, :, None] * right[:, None, :, None, :]
+    return found.reshape(-1, *found.shape[2:])
 
 
 @jax.tree_util.register_dataclass

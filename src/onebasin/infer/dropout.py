@@ -31,6 +31,7 @@ from onebasin.infer.problem import Batch, Problem
 from onebasin.nets import Net
 from onebasin.posterior import Draws
 from onebasin.store import Run
+from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Probe
 from onebasin.symmetry.program import moved_index, uniform_axes
 
@@ -88,7 +89,7 @@ def hidden_units(net: Net, params: Any, example: Any) -> HiddenUnits:
         [[1, 1, 1], [0, 0, 0]]
     """
     leaves = jax.tree.leaves(params)
-    probe = Probe(net.apply, params, example)
+    probe = Probe(net.apply, params, example, loops=True)
     starts: dict[tuple[str, ...], int] = {}
     count = 0
     found = [np.full(leaf.shape, -1) for leaf in leaves]
@@ -97,7 +98,7 @@ def hidden_units(net: Net, params: Any, example: Any) -> HiddenUnits:
             if operand.origin is None or not contraction.operands[1 - number].data:
                 continue
             axes = contraction.axes[number]
-            for names, sizes, at, units in _outgoing(operand, axes, probe.symmetry.permutable):
+            for names, sizes, at, units in _outgoing(operand, axes, probe.symmetry):
                 if names not in starts:
                     starts[names] = count
                     count += int(np.prod(sizes))
@@ -117,21 +118,26 @@ def _narrow(array: np.ndarray) -> np.ndarray:
     return array[tuple(slice(0, 1) if same else slice(None) for same in alike)]
 
 
-def _outgoing(operand: Captured, axes: tuple[int, ...], hidden: frozenset[str]) -> Any:
-    """For each box of a matrix: the index sets summed over, their sizes, its place, its units."""
+def _outgoing(operand: Captured, axes: tuple[int, ...], symmetry: Symmetry) -> Any:
+    """For each box of a matrix: the index sets summed over, their sizes, its place, its units.
+
+    Units that are numbered anew in each group or layer are others there.
+    """
     for block in operand.blocks:
         lengths = [
             stop - start if pick is None else len(pick)
             for (start, stop), pick in zip(block.ranges, block.picks, strict=True)
         ]
-        sides = [
+        summed = [
             side
             for axis, own in enumerate(_sides_of_axes(block.shape, lengths))
             for side in own
-            if axis in axes and block.sides[side] in hidden
+            if axis in axes and block.sides[side] in symmetry.permutable
         ]
-        if not sides:
+        if not summed:
             continue
+        above = {parent for side in summed for parent in symmetry.parents[block.sides[side]]}
+        sides = [n for n, name in enumerate(block.sides) if n in summed or name in above]
         sizes = tuple(block.shape[side] for side in sides)
         units = np.arange(np.prod(sizes)).reshape(sizes)
         wide = np.expand_dims(units, [n for n in range(len(block.shape)) if n not in sides])

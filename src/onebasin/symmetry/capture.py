@@ -7,15 +7,16 @@ model. A probe lists these contractions and evaluates what enters them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
-from onebasin.symmetry.discover import Analysis, understood
+from onebasin.symmetry.discover import Analysis, analyse, understood
 from onebasin.symmetry.elements import Block
+from onebasin.symmetry.loops import Read, contractions, opened
 from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
 from onebasin.symmetry.steps import Value
 
@@ -45,20 +46,42 @@ class Captured:
 class Contraction:
     """Two values summed over the index sets in `over`, giving `result`.
 
-    `axes` are the axes of each value along which that is done.
+    `axes` are the axes of each value along which that is done, `loops` the loops whose steps its
+    first axes are.
     """
 
     operands: tuple[Captured, Captured]
     over: frozenset[str]
     result: Captured
     axes: tuple[tuple[int, ...], tuple[int, ...]]
+    loops: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Probe:
-    """The contractions of a model, and a function that evaluates what enters them."""
+    """The contractions of a model, and a function that evaluates what enters them.
 
-    def __init__(self, apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any):
+    Args:
+        apply_fn: The model.
+        params: Any parameters of it.
+        inputs: An example of its inputs.
+        loops: Whether those in loops are among them, their values stacked over the steps.
+    """
+
+    def __init__(
+        self,
+        apply_fn: Callable[[Any, Any], Any],
+        params: Any,
+        inputs: Any,
+        *,
+        loops: bool = False,
+    ):
         self._analysis = understood(apply_fn, params, inputs)
+        seen = contractions(self._analysis.program)
+        if loops:
+            original = self._analysis.program
+            program, everything = opened(original)
+            if len(everything) > len(seen):
+                self._analysis, seen = analyse(program, params, original), everything
         self._program = self._analysis.program
         self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])
@@ -66,24 +89,17 @@ class Probe:
         self._watched: list[Variable] = []
         self.symmetry = self._analysis.symmetry
         self.contractions: list[Contraction] = []
-        for equation in self._program.equations:
-            axes = _contracted_axes(equation)
-            if axes is None:
-                continue
-            operands = [self._captured(v) for v in equation.inputs[:2]]
-            result = self._captured(equation.outputs[0])
-            if None in operands or result is None:
-                continue
-            over = frozenset(
-                name
-                for variable, own in zip(equation.inputs, axes, strict=False)
-                for name in _names_along(self._analysis, variable, own)
+        for each in seen:
+            left, right, result = (
+                self._captured(r.variable) for r in (*each.operands, each.result)
             )
+            if left is None or right is None or result is None:
+                continue
+            over = frozenset().union(*(_names_along(self._analysis, r) for r in each.operands))
             if over or any(any(block.sides) for block in result.blocks):
-                along = tuple(axes[0]), tuple(axes[1])
-                self.contractions.append(
-                    Contraction((operands[0], operands[1]), over, result, along)  # type: ignore[arg-type]
-                )
+                one, two = each.operands
+                along, steps = (one.axes, two.axes), (one.loops, two.loops)
+                self.contractions.append(Contraction((left, right), over, result, along, steps))
 
     def values(self, params: Any, inputs: Any) -> list[Any]:
         """What enters and leaves the contractions, in the order of their numbers."""
@@ -111,24 +127,14 @@ class Probe:
         return Captured(number, blocks, leaves.get(id(variable)), data, origin, tuple(moves))
 
 
-def _contracted_axes(equation: Equation) -> tuple[Sequence[int], Sequence[int]] | None:
-    if equation.name == "dot_general":
-        (left, right), _ = equation.params["dimension_numbers"]
-        return left, right
-    if equation.name == "conv_general_dilated":
-        numbers = equation.params["dimension_numbers"]
-        return (numbers.lhs_spec[1],), (numbers.rhs_spec[1],)
-    return None
-
-
-def _names_along(analysis: Analysis, variable: Variable, along: Sequence[int]) -> set[str]:
-    value = analysis.types.get(id(variable))
+def _names_along(analysis: Analysis, read: Read) -> set[str]:
+    value = analysis.types.get(id(read.variable))
     if not isinstance(value, Value):
         return set()
     layout = analysis.planner.layout(value)
     return {
         analysis.names[atom]
-        for axis in along
+        for axis in read.axes
         for term in layout.terms[axis]
         for atom in term
         if atom in analysis.names

@@ -93,8 +93,14 @@ def understood(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Analys
     return other if more > copies * (1 + ROUNDING) else found
 
 
-def analyse(program: Program, params: Any) -> Analysis:
-    """Everything but the proof."""
+def analyse(program: Program, params: Any, original: Program | None = None) -> Analysis:
+    """Everything but the proof.
+
+    Args:
+        program: The model.
+        params: Its parameters.
+        original: The program that it was made from, if any: factors are named in its order.
+    """
     found = jax.tree_util.tree_leaves_with_path(params)
     paths = [path_name(path) for path, _ in found]
     leaves = [leaf for _, leaf in found]
@@ -120,7 +126,7 @@ def analyse(program: Program, params: Any) -> Analysis:
         paths=paths,
         shapes=[tuple(leaf.shape) for leaf in leaves],
         parts=parts,
-        order=_order_of_use(program, parts),
+        order=_order_of_use(original or program, parts),
         planner=planner,
         parents=parents(recorder.steps, planner),
         scalings=scalings,

@@ -22,7 +22,6 @@ from onebasin.symmetry.program import (
     Program,
     Variable,
     broadcast,
-    live_equations,
     new_equation,
     numbers,
 )
@@ -76,8 +75,7 @@ def expanded(program: Program, odd: Collection[str]) -> Program:
     walk = _Walk(numbers(program), frozenset(odd))
     for equation in program.equations:
         walk.read(equation)
-    equations = live_equations(walk.equations, program.outputs)
-    return Program(program.inputs, program.outputs, equations)
+    return program.rewritten(walk.equations)
 
 
 class _Walk:

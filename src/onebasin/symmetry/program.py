@@ -87,11 +87,20 @@ def broadcast(source: Variable, dims: Sequence[int], target: Variable) -> Equati
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Program:
-    """Equations in order of execution, from `inputs` to `outputs`."""
+    """Equations in order of execution, from `inputs` to `outputs`.
+
+    What is `watched` is computed too, whether or not an output needs it.
+    """
 
     inputs: list[Variable]
     outputs: list[Variable]
     equations: list[Equation]
+    watched: list[Variable] = dataclasses.field(default_factory=list)
+
+    def rewritten(self, equations: list[Equation]) -> Program:
+        """The same from other equations, those that are needed."""
+        needed = live_equations(equations, [*self.outputs, *self.watched])
+        return Program(self.inputs, self.outputs, needed, self.watched)
 
 
 def trace(fun: Callable[..., Any], *args: Any, custom: bool = True) -> Program:

@@ -15,7 +15,6 @@ from onebasin.symmetry.program import (
     Equation,
     Program,
     Variable,
-    live_equations,
     new_equation,
     numbers,
 )
@@ -38,7 +37,7 @@ def rewritten(program: Program) -> Program:
         word = _WORDS.get(equation.name)
         equations += (word(equation, makers, known) if word else None) or [equation]
         makers.update((id(variable), equation) for variable in equation.outputs)
-    return Program(program.inputs, program.outputs, live_equations(equations, program.outputs))
+    return program.rewritten(equations)
 
 
 def _clamp_of_extremes(

@@ -19,7 +19,6 @@ from onebasin.symmetry.program import (
     depends_on,
     flatten,
     inlined,
-    live_equations,
     new_equation,
     scan_counts,
 )
@@ -40,7 +39,7 @@ def unrolled(program: Program, params: Sequence[Variable]) -> Program | None:
             equations.append(equation)
     if not changed:
         return None
-    return Program(program.inputs, program.outputs, live_equations(equations, program.outputs))
+    return program.rewritten(equations)
 
 
 def _is_short(equation: Equation, ours: set[int]) -> bool:
