@@ -147,3 +147,35 @@ def index(run: Run) -> Array | None:
 def embed(run: Run) -> Array | None:
     table = run.param(2, run.size())
     return table[run.inputs["i"]]
+
+
+def pick(run: Run) -> Array | None:
+    """Places that are chosen by value, and what is looked up, shown or put there."""
+    value = run.value(1)
+    if value is None:
+        return None
+    scores = jnp.moveaxis(value, run.axis(value), -1)
+    n = scores.shape[-1]
+    which = run.choose(
+        (
+            lambda: lax.top_k(scores, 1 + n // 2)[1],
+            lambda: jnp.argmax(scores, -1, keepdims=True),
+            lambda: jnp.argmin(scores, -1)[..., None],
+            lambda: jnp.argsort(scores, -1)[..., -2:],
+        )
+    )()
+    table, act = run.param(n, run.size()), run.choose(UNARY)
+    found = jnp.take_along_axis(act(scores), which, -1)
+    kinds: tuple[Callable[[], Any], ...] = (
+        lambda: found,
+        lambda: table[which],
+        lambda: (found[..., None] * table[which]).sum(-2),
+        lambda: jax.nn.one_hot(which, n, dtype=value.dtype),
+        lambda: jnp.where(which[..., :1] == jnp.arange(n), scores, run.param(n)),
+        lambda: jnp.where(which == run.choose(range(n)), found, 0.0),
+        lambda: jnp.put_along_axis(scores, which, found * 2, -1, inplace=False),
+        lambda: jnp.zeros(n, value.dtype).at[which.ravel()].add(found.ravel()),
+        lambda: jnp.zeros(n, value.dtype).at[which.ravel()].set(found.ravel()),
+        lambda: jnp.moveaxis(which, -1, 0) * jnp.ones((), value.dtype),
+    )
+    return run.choose(kinds)()

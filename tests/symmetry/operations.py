@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .movement import concatenate, cut, embed, fold, index, order, pad, transpose
+from .movement import concatenate, cut, embed, fold, index, order, pad, pick, transpose
 from .programs import Array, Op, Run
 from .unary import UNARY
 
@@ -217,5 +217,5 @@ OPS: list[Op] = [
     *(binary,) * 3,
     *(contract, fold, normalise) * 2,
     *(residual, tied, gram, attention, convolve, pool, transpose, concatenate, cut),
-    *(pad, reduce, order, index, embed, loop),
+    *(pad, reduce, order, pick, index, embed, loop),
 ]

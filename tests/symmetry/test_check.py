@@ -101,6 +101,18 @@ def test_a_false_sign_of_one_unit_is_caught_at_once() -> None:
             ob.check_symmetry(flips, *model, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_one_unit_unlike_the_others_is_caught_at_once(seed: int) -> None:
+    apply, params, x = units(jax.nn.softplus)
+    sym = ob.discover(apply, params, x)
+
+    def other(params: Any, x: Array) -> Array:
+        return apply(params, x) + params["b"][0]
+
+    with pytest.raises(ob.SymmetryError, match="does not hold"):
+        ob.check_symmetry(sym, other, params, x, num_elements=1, seed=seed, power=False)
+
+
 def test_a_site_too_many_is_named() -> None:
     """The bias of the output has nothing to do with the hidden units."""
 

@@ -221,7 +221,7 @@ RULES: dict[str, Rule] = {
         lambda h: relu(h) - jnp.median(h, axis=-1, keepdims=True), P, factor(1, "s")
     ),
     "index of the largest": between(
-        lambda h: jax.nn.one_hot(jnp.argmax(h, -1), 4, dtype=h.dtype), factor(1, "s")
+        lambda h: jax.nn.one_hot(jnp.argmax(h, -1), 4, dtype=h.dtype), P, factor(1, "s")
     ),
     # Fourier transforms mix the axes that they run along, and no others.
     "filter along examples": weights(spectral, {"e": (3, 4), "w": (3, 4), "o": (4, 2)}, PSF),

@@ -91,7 +91,10 @@ def kept_plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
 
 def _plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
     symmetry, cost = model.symmetry, model.cost
-    probes = {_size(part): Probe(model.apply_fn, params, part, loops=True) for part in parts}
+    probes = {
+        _size(part): Probe(model.apply_fn, params, part, loops=True, symmetry=symmetry)
+        for part in parts
+    }
     found = {n: find_sites(symmetry, probe, cost) for n, probe in probes.items()}
     first, probe = next(iter(probes.items()))
     check_covered(symmetry, found[first], cost)

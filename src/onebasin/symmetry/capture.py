@@ -16,6 +16,7 @@ from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
 from onebasin.symmetry.discover import Analysis, analyse, understood
 from onebasin.symmetry.elements import Block
+from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.loops import Read, contractions, opened
 from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
 from onebasin.symmetry.steps import Value
@@ -65,6 +66,7 @@ class Probe:
         params: Any parameters of it.
         inputs: An example of its inputs.
         loops: Whether those in loops are among them, their values stacked over the steps.
+        symmetry: The group of the model, if it is known.
     """
 
     def __init__(
@@ -74,14 +76,19 @@ class Probe:
         inputs: Any,
         *,
         loops: bool = False,
+        symmetry: Symmetry | None = None,
     ):
         self._analysis = understood(apply_fn, params, inputs)
+        if symmetry is not None and symmetry.factors != self._analysis.symmetry.factors:
+            self._analysis = understood(apply_fn, params, inputs, choices=False)
         seen = contractions(self._analysis.program)
         if loops:
             original = self._analysis.program
             program, everything = opened(original)
             if len(everything) > len(seen):
-                self._analysis, seen = analyse(program, params, original), everything
+                choices = self._analysis.choices
+                self._analysis = analyse(program, params, original, choices=choices)
+                seen = everything
         self._program = self._analysis.program
         self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])

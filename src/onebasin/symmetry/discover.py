@@ -64,7 +64,15 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     _check_function(apply_fn)
     _check_arrays(params)
     found = understood(apply_fn, params, inputs)
-    check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
+    try:
+        check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
+    except SymmetryError:
+        # Of entries that tie the first is chosen, so that places are told apart.
+        known = found.symmetry.factors
+        found = understood(apply_fn, params, inputs, choices=False)
+        if found.symmetry.factors == known:
+            raise
+        check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
     return found.symmetry
 
 
@@ -77,37 +85,43 @@ class Analysis:
     names: dict[Atom, str]
     planner: Planner
     types: dict[int, Value | Pieces]
+    choices: bool
 
 
-def understood(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> Analysis:
+def understood(
+    apply_fn: Callable[..., Any], params: Any, inputs: Any, *, choices: bool = True
+) -> Analysis:
     """What is found in a model; loops over layers are written out where that shows more."""
     program = read(apply_fn, params, inputs)
-    found = analyse(program, params)
+    found = analyse(program, params, choices=choices)
     longer = unrolled(program, program.inputs[: len(jax.tree.leaves(params))])
     if longer is None:
         return found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownPrimitiveWarning)
-        other = analyse(longer, params)
+        other = analyse(longer, params, choices=choices)
     copies, more = (each.symmetry.log_copies() for each in (found, other))
     return other if more > copies * (1 + ROUNDING) else found
 
 
-def analyse(program: Program, params: Any, original: Program | None = None) -> Analysis:
+def analyse(
+    program: Program, params: Any, original: Program | None = None, *, choices: bool = True
+) -> Analysis:
     """Everything but the proof.
 
     Args:
         program: The model.
         params: Its parameters.
         original: The program that it was made from, if any: factors are named in its order.
+        choices: Whether what is chosen by value can be permuted, which holds if nothing ties.
     """
     found = jax.tree_util.tree_leaves_with_path(params)
     paths = [path_name(path) for path, _ in found]
     leaves = [leaf for _, leaf in found]
-    recorder, parts = _interpret(program, leaves)
+    recorder, parts = _interpret(program, leaves, choices)
     apart = recorder.candidates(), _leaves_apart(parts)
     if any(apart):
-        recorder, parts = _interpret(program, leaves, *apart)
+        recorder, parts = _interpret(program, leaves, choices, *apart)
     if recorder.unknown_primitives:
         warnings.warn(
             "no rule for the primitives "
@@ -137,7 +151,7 @@ def analyse(program: Program, params: Any, original: Program | None = None) -> A
             if number not in used and _is_float(leaf) and 0 not in leaf.shape
         ),
     )
-    return Analysis(program, symmetry, names, planner, recorder.types)
+    return Analysis(program, symmetry, names, planner, recorder.types, choices)
 
 
 def _level() -> int:
@@ -188,11 +202,12 @@ def _is_float(leaf: Any) -> bool:
 def _interpret(
     program: Program,
     leaves: list[Any],
+    choices: bool,
     reshapes_apart: dict[int, int] | None = None,
     leaves_apart: dict[int, int] | None = None,
 ) -> tuple[interpret.Interpreter, list[Part]]:
     """Walks the program; floating parameters that are used are unknown, all else is fixed."""
-    recorder = interpret.Interpreter(program, reshapes_apart)
+    recorder = interpret.Interpreter(program, reshapes_apart, choices)
     used = {id(v) for equation in program.equations for v in equation.inputs}
     used |= {id(v) for v in program.outputs}
     parts: list[Part] = []

@@ -10,6 +10,7 @@ import numpy as np
 
 from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
 from onebasin.symmetry.axes import ANY, FIXED
+from onebasin.symmetry.choices import without_indices
 from onebasin.symmetry.parity import expanded
 from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
@@ -51,12 +52,19 @@ def constant(array: Any) -> Value:
 
 
 class Interpreter(Recorder):
-    """A recorder that knows which reshapes to take apart, by their order in the program."""
+    """A recorder that knows how to read the program.
 
-    def __init__(self, main: Program, apart: dict[int, int] | None = None):
+    Args:
+        main: The program, of which it keeps the types of all values.
+        apart: Which reshapes to take apart, by their order in the program, and along which axis.
+        choices: Whether indices that are chosen by value are written as rows.
+    """
+
+    def __init__(self, main: Program, apart: dict[int, int] | None = None, choices: bool = True):
         super().__init__()
         self.main = main
         self.apart = apart or {}
+        self.choices = choices
         self.types: dict[int, Argument] = {}
         self.reshapes: list[Argument] = []
 
@@ -88,7 +96,8 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
             values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
-    for equation in expanded(rewritten(program), rules_elementwise.ODD).equations:
+    chosen = without_indices(program) if recorder.choices else program
+    for equation in expanded(rewritten(chosen), rules_elementwise.ODD).equations:
         operands = [read(variable) for variable in equation.inputs]
         values.update(
             zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)

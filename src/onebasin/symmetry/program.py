@@ -218,6 +218,10 @@ def _is_real(dtype: Any) -> bool:
     return any(jax.dtypes.issubdtype(dtype, kind) for kind in (np.floating, np.integer))
 
 
+def is_floating(variable: Variable) -> bool:
+    return bool(jax.dtypes.issubdtype(variable.aval.dtype, np.floating))
+
+
 def origins(program: Program, roots: Sequence[Variable]) -> dict[int, tuple[int, list[Equation]]]:
     """By the id of each variable that is a root, moved: which root, and the moves."""
     found: dict[int, tuple[int, list[Equation]]] = {id(v): (n, []) for n, v in enumerate(roots)}

@@ -139,15 +139,16 @@ def _random_element(
 ) -> Element:
     """Like `Symmetry.random`, in NumPy: nothing to compile for models with many factors.
 
-    No permutation is the identity, and a sign that was not flipped last time is flipped now, so
-    that small factors are put to the test too.
+    A permutation leaves no unit where it was, lest it be one that is not like the others, and a
+    sign that was not flipped last time is flipped now.
     """
     identity = symmetry.identity(np)
 
     def permute(plain: np.ndarray) -> np.ndarray:
-        drawn = rng.permuted(plain, axis=-1)
-        same = np.all(drawn == plain, axis=-1, keepdims=True)
-        return np.where(same, np.roll(plain, 1, axis=-1), drawn)
+        cycle = rng.permuted(plain, axis=-1)
+        drawn = np.empty_like(plain)
+        np.put_along_axis(drawn, cycle, np.roll(cycle, 1, axis=-1), axis=-1)
+        return drawn
 
     def flip(name: str, plain: np.ndarray) -> np.ndarray:
         if previous is not None:

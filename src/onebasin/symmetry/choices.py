@@ -1,0 +1,136 @@
+"""Places that are chosen by what stands there, written without their numbers.
+
+The place of the largest entry is a number, and numbers tell places apart. But where all that is
+done with it is to look something up there, to put something there, or to compare it with every
+place, the order of places does not matter. The largest entry is the one that equals the maximum:
+the row h == max(h), true at its place and false elsewhere, moves along when places do. Indices from
+argmax, argmin, top_k and argsort are written as such rows here. Routers of experts, codebooks and
+sparse autoencoders choose in this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from onebasin.symmetry.lookups import look_up, look_up_one, put
+from onebasin.symmetry.program import Equation, Program, Variable, new_equation
+from onebasin.symmetry.rows import Row, Rows
+from onebasin.symmetry.ties import Ties
+
+
+def without_indices(program: Program) -> Program:
+    """A program that computes the same wherever no two entries tie, with rows for indices.
+
+    What is not understood goes on using the index.
+    """
+    if not any(equation.name in _CHOOSERS for equation in program.equations):
+        return program
+    rows = Rows(program)
+    ties = Ties(rows.known)
+    for equation in program.equations:
+        use, choose = _USES.get(equation.name), _CHOOSERS.get(equation.name)
+        result = use(rows, equation) if use else None
+        if result is None:
+            rows.equations.append(equation)
+        else:
+            rows.equations.append(new_equation(lax.copy_p, [result], equation.outputs[0]))
+        rows.makers.update((id(v), equation) for v in equation.outputs)
+        ties.note(equation)
+        if choose is None:
+            rows.follow(equation)
+        elif not ties.among(equation.inputs[0]):
+            choose(rows, equation)
+    return program.rewritten(rows.equations)
+
+
+def _extreme(rows: Rows, equation: Equation) -> None:
+    """Argmax and argmin."""
+    (axis,) = equation.params["axes"]
+    best = jnp.max if equation.name == "argmax" else jnp.min
+
+    def row(x: Any) -> Any:
+        return jnp.moveaxis(x == best(x, axis, keepdims=True), axis, -1)
+
+    rows[equation.outputs[0]] = Row(rows.write(row, equation.inputs[0]), 1)
+
+
+def _extremes(rows: Rows, equation: Equation) -> None:
+    """The places of top_k."""
+    values, index = equation.outputs
+    axis = equation.params.get("axis", len(values.shape) - 1)
+    rows[index] = _ranked(rows, equation.inputs[0], values, axis)
+
+
+def _order(rows: Rows, equation: Equation) -> None:
+    """Argsort: what counts along is sorted by the entries."""
+    axis = equation.params["dimension"]
+    if len(equation.inputs) != 2 or equation.params["num_keys"] != 1:
+        return
+    source, places = equation.inputs
+    if rows.counts_along(places, places.shape) == axis:
+        values = rows.write(lambda x: lax.sort(x, dimension=axis), source)
+        rows[equation.outputs[1]] = _ranked(rows, source, values, axis)
+
+
+def _ranked(rows: Rows, source: Variable, values: Variable, axis: int) -> Row:
+    def row(x: Any, values: Any) -> Any:
+        return jnp.expand_dims(jnp.moveaxis(x, axis, -1), axis) == values[..., None]
+
+    return Row(rows.write(row, source, values), values.shape[axis])
+
+
+def _compare(rows: Rows, equation: Equation) -> Variable | None:
+    """An index that is compared with every place, or with one."""
+    shape = equation.outputs[0].shape
+    for index, other in (equation.inputs, equation.inputs[::-1]):
+        row = rows[index]
+        if row is None:
+            continue
+        number = rows.known.get(id(other))
+        if number is not None and index.shape == shape:
+            read = _at_one(row, number)
+        else:
+            read = _at_every(rows, row, index, rows.counts_along(other, shape), shape)
+        if read is None:
+            continue
+        equal = rows.write(read, row.variable)
+        return equal if equation.name == "eq" else rows.write(jnp.logical_not, equal)
+    return None
+
+
+def _at_one(row: Row, place: float) -> Callable[[Any], Any] | None:
+    if not (0 <= place < row.places and place == int(place)):
+        return None
+    return lambda rows: lax.index_in_dim(rows, int(place), axis=-1, keepdims=False)
+
+
+def _at_every(
+    rows: Rows, row: Row, index: Variable, axis: int | None, shape: tuple[int, ...]
+) -> Callable[[Any], Any] | None:
+    if axis is None or shape[axis] != row.places or not rows.uniform(index, axis):
+        return None
+
+    def read(rows: Any) -> Any:
+        rows = lax.index_in_dim(rows, 0, axis=axis, keepdims=False)
+        return jnp.broadcast_to(jnp.moveaxis(rows, -1, axis), shape)
+
+    return read
+
+
+_CHOOSERS: dict[str, Callable[[Rows, Equation], None]] = {
+    "argmax": _extreme,
+    "argmin": _extreme,
+    "top_k": _extremes,
+    "sort": _order,
+}
+_USES: dict[str, Callable[[Rows, Equation], Variable | None]] = {
+    "eq": _compare,
+    "ne": _compare,
+    "gather": look_up,
+    "dynamic_slice": look_up_one,
+}
+_USES |= dict.fromkeys(("scatter", "scatter-add", "scatter_add"), put)

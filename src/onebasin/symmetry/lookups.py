@@ -1,0 +1,170 @@
+"""What is looked up, or put, at places that are chosen: sums over rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from onebasin.symmetry.program import Equation, Variable, is_floating
+from onebasin.symmetry.rows import Row, Rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lookup:
+    """Indices into an array of which one component is chosen and the others count along.
+
+    Attributes:
+        row: The chosen component.
+        place: The axis of the array that it goes along.
+        shared: By axis of the array, the axis of the indices that counts along with it.
+    """
+
+    row: Row
+    place: int
+    shared: dict[int, int]
+
+    @property
+    def row_names(self) -> list[int]:
+        """The axes of the row as `einsum` names them: those of the indices, then the place."""
+        return list(range(len(self.row.variable.shape)))
+
+    def names(self, rank: int) -> list[int]:
+        """The axes of the array: those that it shares with the row, and its own."""
+        first = len(self.row_names)
+        names = [self.shared.get(d, first + d) for d in range(rank)]
+        names[self.place] = first - 1
+        return names
+
+    def windows(self, rank: int) -> list[int]:
+        """The axes of the array that are taken whole."""
+        return [d for d in range(rank) if d != self.place and d not in self.shared]
+
+    def spread(self, rank: int, windows: Sequence[int], count: int) -> list[int]:
+        """The axes of what is looked up, or put: some are windows, the others of the indices."""
+        names = self.names(rank)
+        inner, outer = iter([names[d] for d in self.windows(rank)]), iter(self.row_names)
+        return [next(inner if d in windows else outer) for d in range(count)]
+
+    def sum(self, array_names: list[int], out: list[int]) -> Callable[[Any, Any], Any]:
+        """The function of a row and an array that sums over what the result does not have."""
+
+        def total(row: Any, array: Any) -> Any:
+            return jnp.einsum(row.astype(array.dtype), self.row_names, array, array_names, out)
+
+        return total
+
+
+def look_up(rows: Rows, equation: Equation) -> Variable | None:
+    """Gather."""
+    array, indices = equation.inputs
+    numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
+    batching = numbers.operand_batching_dims
+    shared = zip(batching, numbers.start_indices_batching_dims, strict=True)
+    lookup = _lookup(rows, array, indices, numbers.start_index_map, shared)
+    if lookup is None:
+        return None
+    rank = len(array.shape)
+    windows = lookup.windows(rank)
+    dropped = [d for d in range(rank) if d not in windows]
+    if sorted((*numbers.collapsed_slice_dims, *batching)) != dropped:
+        return None
+    if any(sizes[d] != array.shape[d] for d in windows):
+        return None
+    out = lookup.spread(rank, numbers.offset_dims, len(equation.outputs[0].shape))
+    return rows.write(lookup.sum(lookup.names(rank), out), lookup.row.variable, array)
+
+
+def look_up_one(rows: Rows, equation: Equation) -> Variable | None:
+    """A slice of one entry from a chosen start."""
+    array, *starts = equation.inputs
+    chosen = [d for d, start in enumerate(starts) if rows[start] is not None]
+    if len(chosen) != 1 or not is_floating(array):
+        return None
+    (place,) = chosen
+    row = rows[starts[place]]
+    sizes = [1 if d == place else n for d, n in enumerate(array.shape)]
+    if row is None or row.places != array.shape[place]:
+        return None
+    if list(equation.params["slice_sizes"]) != sizes:
+        return None
+    lookup = Lookup(row, place, {})
+    names = lookup.names(len(sizes))
+    total = lookup.sum(names, [n for d, n in enumerate(names) if d != place])
+    return rows.write(lambda r, a: jnp.expand_dims(total(r, a), place), row.variable, array)
+
+
+def put(rows: Rows, equation: Equation) -> Variable | None:
+    """Scatter, of which none falls on another, and scatter that adds."""
+    array, indices, updates = equation.inputs
+    numbers = equation.params["dimension_numbers"]
+    batching = numbers.operand_batching_dims
+    shared = zip(batching, numbers.scatter_indices_batching_dims, strict=True)
+    lookup = _lookup(rows, array, indices, numbers.scatter_dims_to_operand_dims, shared)
+    if lookup is None:
+        return None
+    rank = len(array.shape)
+    windows = lookup.windows(rank)
+    dropped = [d for d in range(rank) if d not in windows]
+    if sorted((*numbers.inserted_window_dims, *batching)) != dropped:
+        return None
+    if [updates.shape[d] for d in numbers.update_window_dims] != [array.shape[d] for d in windows]:
+        return None
+    adds = equation.name != "scatter"
+    several = [n for i, n in enumerate(indices.shape[:-1]) if i not in lookup.shared.values()]
+    if not adds and math.prod(several) > lookup.row.distinct:
+        return None
+    given = lookup.spread(rank, numbers.update_window_dims, len(updates.shape))
+    total = lookup.sum(given, lookup.names(rank))
+
+    def result(row: Any, array: Any, updates: Any) -> Any:
+        if adds:
+            return array + total(row, updates)
+        taken = total(row, jnp.ones_like(updates)) > 0
+        return jnp.where(taken, total(row, updates), array)
+
+    return rows.write(result, lookup.row.variable, array, updates)
+
+
+def _lookup(
+    rows: Rows,
+    array: Variable,
+    indices: Variable,
+    along: Sequence[int],
+    shared: Iterable[tuple[int, int]],
+) -> Lookup | None:
+    """Indices as a lookup, if all their components are of the two kinds."""
+    together, found = dict(shared), []
+    columns = _columns(rows, indices)
+    if len(columns) != len(along) or not is_floating(array):
+        return None
+    for column, d in zip(columns, along, strict=True):
+        row = rows[column]
+        if row is not None and row.places == array.shape[d]:
+            found.append((row, d))
+            continue
+        axis = rows.counts_along(column, column.shape)
+        if axis is None or axis in together.values() or column.shape[axis] != array.shape[d]:
+            return None
+        together[d] = axis
+    if len(found) != 1:
+        return None
+    ((row, place),) = found
+    last = len(indices.shape) - 1
+    flat = rows.write(lambda r: lax.squeeze(r, (last,)), row.variable)
+    return Lookup(Row(flat, row.distinct), place, together)
+
+
+def _columns(rows: Rows, indices: Variable) -> list[Variable]:
+    """The components of indices, each with a last axis of one."""
+    last = len(indices.shape) - 1
+    if indices.shape[last] == 1:
+        return [indices]
+    maker = rows.makers.get(id(indices))
+    if maker is None or maker.name != "concatenate" or maker.params["dimension"] != last:
+        return []
+    return maker.inputs if all(v.shape[last] == 1 for v in maker.inputs) else []
