@@ -30,6 +30,11 @@ else:
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    # Ray notes where its cluster is in a folder that it expects to be there.
+    notes = tempfile.mkdtemp(prefix="ob-ray-")
+    atexit.register(shutil.rmtree, notes, ignore_errors=True)
+    os.makedirs(os.path.join(notes, "ray"))
+    os.environ["RAY_TMPDIR"] = notes
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *([before] if before else [])])
 

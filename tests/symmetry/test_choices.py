@@ -65,7 +65,7 @@ def dispatched(params: Params, x: Array) -> Array:
 
 
 def picked(params: Params, x: Array) -> Array:
-    """Weights of the best experts are fetched: their units move together."""
+    """Weights of the best experts are fetched."""
     best, which = lax.top_k(jax.nn.softmax(x @ params["router"]), 2)
     h = jax.nn.relu(jnp.einsum("td,tkdu->tku", x, params["in"][which]))
     return jnp.einsum("tku,tkuo,tk->to", h, params["out"][which], best)
@@ -143,8 +143,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
     "gates put": (gates_put, EXPERTS, (EXPERT, UNITS)),
     "masked": (masked, EXPERTS, (EXPERT, UNITS)),
     "dispatched": (dispatched, EXPERTS, (EXPERT, UNITS)),
-    "picked": (picked, EXPERTS, (EXPERT, factor(5, "ps"))),
-    "picked one by one": (picked_one_by_one, EXPERTS, (EXPERT, factor(5, "ps"), factor(1, "s"))),
+    "picked": (picked, EXPERTS, (EXPERT, UNITS)),
+    "picked one by one": (picked_one_by_one, EXPERTS, (EXPERT, UNITS, factor(1, "s"))),
     "codebook": (codebook, CODE, (factor(2, "pf"), factor(6, "p"))),
     "decoded": (sparse(decoded), SPARSE, FEATURES),
     "put": (sparse(put), SPARSE, FEATURES),
