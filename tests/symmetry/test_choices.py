@@ -71,6 +71,13 @@ def picked(params: Params, x: Array) -> Array:
     return jnp.einsum("tku,tkuo,tk->to", h, params["out"][which], best)
 
 
+def picked_and_summed(params: Params, x: Array) -> Array:
+    """The same, with one sum over experts and units."""
+    best, which = lax.top_k(jax.nn.softmax(x @ params["router"]), 2)
+    h = jax.nn.relu(jnp.einsum("td,tkdu->tku", x, params["in"][which])) * best[..., None]
+    return jnp.einsum("tku,tkuo->to", h, params["out"][which])
+
+
 def picked_one_by_one(params: Params, x: Array) -> Array:
     def one(x: Array) -> Array:
         which = jnp.argmax(x @ params["router"])
@@ -144,6 +151,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
     "masked": (masked, EXPERTS, (EXPERT, UNITS)),
     "dispatched": (dispatched, EXPERTS, (EXPERT, UNITS)),
     "picked": (picked, EXPERTS, (EXPERT, UNITS)),
+    "picked and summed": (picked_and_summed, EXPERTS, (EXPERT, UNITS)),
     "picked one by one": (picked_one_by_one, EXPERTS, (EXPERT, UNITS, factor(1, "s"))),
     "codebook": (codebook, CODE, (factor(2, "pf"), factor(6, "p"))),
     "decoded": (sparse(decoded), SPARSE, FEATURES),
@@ -170,6 +178,13 @@ APART: dict[str, tuple[Any, dict[str, Any]]] = {
     "as floats": (compared(lambda i: i[:, None].astype(float) == jnp.arange(6.0)), SPARSE),
     # Units that are all off tie, and the first of them is chosen.
     "after relu": (compared(lambda i: i[:, None] == jnp.arange(6), jax.nn.relu), SPARSE),
+    "after relu in a loop": (
+        compared(
+            lambda i: i[:, None] == jnp.arange(6),
+            lambda h: lax.fori_loop(0, 2, lambda _, h: jax.nn.relu(h), h),
+        ),
+        SPARSE,
+    ),
     "rounded": (compared(lambda i: i[:, None] == jnp.arange(6), jnp.round), SPARSE),
     "clipped": (
         compared(lambda i: i[:, None] == jnp.arange(6), lambda h: jnp.clip(h, 0, 1)), SPARSE,

@@ -216,18 +216,14 @@ CASES = (
         "experts-argmax",
         experts,
         EXPERTS,
-        (factor(5, "ps"), factor(H, "ps", copies=3)),
+        (factor(3, "p"), factor(5, "ps"), factor(H, "ps", copies=3)),
         5 + 3 * H,
-        note="Away from ties the experts permute as well: (3, 'p'); argmax pins them.",
     ),
     plain_case(
         "experts-top-k",
         experts_top_k,
         EXPERTS,
-        None,
+        (factor(3, "p"), factor(5, "ps"), factor(H, "ps", copies=3)),
         5 + 3 * H,
-        note="In truth as experts-argmax, with (3, 'p') away from ties. A gather that pins the "
-        "experts loses which one was chosen, and sees (5, 'ps') and (7, 'ps') with copies 1, "
-        "12 scalings.",
     ),
 )

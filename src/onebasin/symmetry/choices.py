@@ -10,12 +10,13 @@ sparse autoencoders choose in this way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.symmetry.late import Late, in_steps, lifted, looked_up
 from onebasin.symmetry.lookups import look_up, look_up_one, put
 from onebasin.symmetry.program import Equation, Program, Variable, new_equation
 from onebasin.symmetry.rows import Row, Rows
@@ -31,20 +32,31 @@ def without_indices(program: Program) -> Program:
         return program
     rows = Rows(program)
     ties = Ties(rows.known)
-    for equation in program.equations:
-        use, choose = _USES.get(equation.name), _CHOOSERS.get(equation.name)
+    lates: dict[int, Late] = {}
+    for equation in _in_steps(program.equations, lates):
+        read, use = _LOOKUPS.get(equation.name), _USES.get(equation.name)
         result = use(rows, equation) if use else None
+        late = (read and read(rows, equation)) or lifted(rows, lates, equation)
+        if late is not None:
+            lates[id(equation.outputs[0])] = late
+            result = looked_up(rows, late)
         if result is None:
             rows.equations.append(equation)
         else:
             rows.equations.append(new_equation(lax.copy_p, [result], equation.outputs[0]))
         rows.makers.update((id(v), equation) for v in equation.outputs)
         ties.note(equation)
+        choose = _CHOOSERS.get(equation.name)
         if choose is None:
             rows.follow(equation)
         elif not ties.among(equation.inputs[0]):
             choose(rows, equation)
     return program.rewritten(rows.equations)
+
+
+def _in_steps(equations: list[Equation], lates: dict[int, Late]) -> Iterator[Equation]:
+    for equation in equations:
+        yield from in_steps(lates, equation)
 
 
 def _extreme(rows: Rows, equation: Equation) -> None:
@@ -55,7 +67,7 @@ def _extreme(rows: Rows, equation: Equation) -> None:
     def row(x: Any) -> Any:
         return jnp.moveaxis(x == best(x, axis, keepdims=True), axis, -1)
 
-    rows[equation.outputs[0]] = Row(rows.write(row, equation.inputs[0]), 1)
+    rows[equation.outputs[0]] = Row.new(rows.write(row, equation.inputs[0]), 1)
 
 
 def _extremes(rows: Rows, equation: Equation) -> None:
@@ -80,7 +92,7 @@ def _ranked(rows: Rows, source: Variable, values: Variable, axis: int) -> Row:
     def row(x: Any, values: Any) -> Any:
         return jnp.expand_dims(jnp.moveaxis(x, axis, -1), axis) == values[..., None]
 
-    return Row(rows.write(row, source, values), values.shape[axis])
+    return Row.new(rows.write(row, source, values), values.shape[axis])
 
 
 def _compare(rows: Rows, equation: Equation) -> Variable | None:
@@ -130,6 +142,8 @@ _CHOOSERS: dict[str, Callable[[Rows, Equation], None]] = {
 _USES: dict[str, Callable[[Rows, Equation], Variable | None]] = {
     "eq": _compare,
     "ne": _compare,
+}
+_LOOKUPS: dict[str, Callable[[Rows, Equation], Late | None]] = {
     "gather": look_up,
     "dynamic_slice": look_up_one,
 }

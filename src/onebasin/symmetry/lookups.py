@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.symmetry.late import Late
 from onebasin.symmetry.program import Equation, Variable, is_floating
 from onebasin.symmetry.rows import Row, Rows
 
@@ -50,16 +51,24 @@ class Lookup:
         inner, outer = iter([names[d] for d in self.windows(rank)]), iter(self.row_names)
         return [next(inner if d in windows else outer) for d in range(count)]
 
-    def sum(self, array_names: list[int], out: list[int]) -> Callable[[Any, Any], Any]:
-        """The function of a row and an array that sums over what the result does not have."""
+    def late(
+        self, rows: Rows, array: Variable, names: Sequence[int], shape: tuple[int, ...]
+    ) -> Late:
+        """What is looked up in an array, with such axes and such a shape."""
+        place = len(self.row_names) - 1
+        own, wanted = self.names(len(array.shape)), [*names, place]
+        order = [own.index(n) for n in wanted if n in own]
+        missing = [d for d, n in enumerate(wanted) if n not in own]
 
-        def total(row: Any, array: Any) -> Any:
-            return jnp.einsum(row.astype(array.dtype), self.row_names, array, array_names, out)
+        def everywhere(array: Any) -> Any:
+            array = jnp.expand_dims(jnp.transpose(array, order), missing)
+            return jnp.broadcast_to(array, (*shape, self.row.places))
 
-        return total
+        axes = tuple(self.row.axes[n] if n < place else None for n in names)
+        return Late(self.row.base, axes, rows.write(everywhere, array))
 
 
-def look_up(rows: Rows, equation: Equation) -> Variable | None:
+def look_up(rows: Rows, equation: Equation) -> Late | None:
     """Gather."""
     array, indices = equation.inputs
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
@@ -75,11 +84,11 @@ def look_up(rows: Rows, equation: Equation) -> Variable | None:
         return None
     if any(sizes[d] != array.shape[d] for d in windows):
         return None
-    out = lookup.spread(rank, numbers.offset_dims, len(equation.outputs[0].shape))
-    return rows.write(lookup.sum(lookup.names(rank), out), lookup.row.variable, array)
+    shape = equation.outputs[0].shape
+    return lookup.late(rows, array, lookup.spread(rank, numbers.offset_dims, len(shape)), shape)
 
 
-def look_up_one(rows: Rows, equation: Equation) -> Variable | None:
+def look_up_one(rows: Rows, equation: Equation) -> Late | None:
     """A slice of one entry from a chosen start."""
     array, *starts = equation.inputs
     chosen = [d for d, start in enumerate(starts) if rows[start] is not None]
@@ -92,10 +101,8 @@ def look_up_one(rows: Rows, equation: Equation) -> Variable | None:
         return None
     if list(equation.params["slice_sizes"]) != sizes:
         return None
-    lookup = Lookup(row, place, {})
-    names = lookup.names(len(sizes))
-    total = lookup.sum(names, [n for d, n in enumerate(names) if d != place])
-    return rows.write(lambda r, a: jnp.expand_dims(total(r, a), place), row.variable, array)
+    everywhere = rows.write(lambda a: jnp.expand_dims(jnp.moveaxis(a, place, -1), place), array)
+    return Late(row.base, (None,) * len(sizes), everywhere)
 
 
 def put(rows: Rows, equation: Equation) -> Variable | None:
@@ -119,7 +126,10 @@ def put(rows: Rows, equation: Equation) -> Variable | None:
     if not adds and math.prod(several) > lookup.row.distinct:
         return None
     given = lookup.spread(rank, numbers.update_window_dims, len(updates.shape))
-    total = lookup.sum(given, lookup.names(rank))
+
+    def total(row: Any, updates: Any) -> Any:
+        row = row.astype(updates.dtype)
+        return jnp.einsum(row, lookup.row_names, updates, given, lookup.names(rank))
 
     def result(row: Any, array: Any, updates: Any) -> Any:
         if adds:
@@ -156,7 +166,8 @@ def _lookup(
     ((row, place),) = found
     last = len(indices.shape) - 1
     flat = rows.write(lambda r: lax.squeeze(r, (last,)), row.variable)
-    return Lookup(Row(flat, row.distinct), place, together)
+    row = dataclasses.replace(row, variable=flat, axes=row.axes[:-1])
+    return Lookup(row, place, together)
 
 
 def _columns(rows: Rows, indices: Variable) -> list[Variable]:

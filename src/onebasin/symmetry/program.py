@@ -232,6 +232,27 @@ def origins(program: Program, roots: Sequence[Variable]) -> dict[int, tuple[int,
     return found
 
 
+def sources_of_axes(equation: Equation) -> list[int | None] | None:
+    """By axis of a moved array, the axis that it was; None for an axis of repeats or one entry.
+
+    None in all if axes are merged, split or cut, or if nothing is moved.
+    """
+    if equation.name not in MOVES:
+        return None
+    params, source = equation.params, equation.inputs[0].shape
+    target = equation.outputs[0].shape
+    if equation.name == "broadcast_in_dim":
+        came = {d: i for i, d in enumerate(params["broadcast_dimensions"]) if source[i] > 1}
+        return [came.get(d) for d in range(len(target))]
+    if equation.name == "transpose":
+        return list(params["permutation"])
+    long = [d for d, n in enumerate(source) if n != 1]
+    if [source[d] for d in long] != [n for n in target if n != 1]:
+        return None
+    places = iter(long)
+    return [None if n == 1 else next(places) for n in target]
+
+
 def moved_index(shape: Sequence[int], moves: Sequence[Equation]) -> np.ndarray:
     """Where in a raveled array of some shape the entries of the moved array come from."""
     index = np.arange(np.prod(shape, dtype=int)).reshape(shape)
@@ -250,10 +271,14 @@ def moved(moves: Sequence[Equation], value: Any) -> Any:
 def calls_host(program: Program) -> bool:
     """Whether any equation, inside loops too, calls back to Python."""
     return any(
-        "callback" in equation.name
-        or any(calls_host(flatten(_closed(j))) for j in core.jaxprs_in_params(equation.params))
+        "callback" in equation.name or any(map(calls_host, inner_programs(equation)))
         for equation in program.equations
     )
+
+
+def inner_programs(equation: Equation) -> list[Program]:
+    """The bodies of a loop, the branches of a choice."""
+    return [flatten(_closed(j)) for j in core.jaxprs_in_params(equation.params)]
 
 
 def _closed(jaxpr: Any) -> Any:

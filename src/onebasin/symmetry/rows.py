@@ -10,7 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin.symmetry.program import MOVES, Equation, Program, Variable, inlined, numbers
+from onebasin.symmetry.program import (
+    MOVES,
+    Equation,
+    Program,
+    Variable,
+    inlined,
+    numbers,
+    sources_of_axes,
+)
 
 MAX_ENTRIES = 1 << 20
 """How large a constant may be to be looked at for counting 0, 1, 2, ..."""
@@ -25,10 +33,21 @@ class Row:
     Attributes:
         variable: Has one axis more than the index, the last, of all places.
         distinct: How many of the indices are known to differ from one another.
+        base: The row of the index that this one was moved from.
+        axes: By axis of the index, the axis of that one, if it has it and not just one entry.
     """
 
     variable: Variable
     distinct: int
+    base: Variable
+    axes: tuple[int | None, ...]
+
+    @classmethod
+    def new(cls, variable: Variable, distinct: int) -> Row:
+        """The row of an index that is just chosen."""
+        shape = variable.shape[:-1]
+        axes = tuple(None if n == 1 else d for d, n in enumerate(shape))
+        return cls(variable, distinct, variable, axes)
 
     @property
     def places(self) -> int:
@@ -74,7 +93,11 @@ class Rows:
             return equation.primitive.bind(value, **equation.params)
 
         moved = self.write(jax.vmap(move, in_axes=-1, out_axes=-1), row.variable)
-        return Row(moved, row.distinct)
+        came = sources_of_axes(equation)
+        if came is None:
+            return Row.new(moved, row.distinct)
+        axes = tuple(None if c is None else row.axes[c] for c in came)
+        return Row(moved, row.distinct, row.base, axes)
 
     def _bounded(self, equation: Equation) -> Row | None:
         """The row of an index that is within the bounds already."""

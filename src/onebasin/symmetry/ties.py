@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onebasin.symmetry.program import MOVES, Equation, Variable, is_floating
+from onebasin.symmetry.program import (
+    MOVES,
+    Equation,
+    Program,
+    Variable,
+    inner_programs,
+    is_floating,
+    numbers,
+)
 from onebasin.symmetry.rules_elementwise import ROWS
 
 LOST = 1e4
@@ -46,7 +54,16 @@ class Ties:
             return any(self.among(each) and not self._is_lost(each) for each in floats)
         if name in ROWS or name in MOVES or name == "integer_pow":
             return all(map(self.among, inputs))
-        return False
+        return any(map(_anywhere, inner_programs(equation)))
 
     def _is_lost(self, variable: Variable) -> bool:
         return abs(self._known.get(id(variable), 0.0)) >= LOST
+
+
+def _anywhere(program: Program) -> bool:
+    """Whether any value of a program may tie."""
+    ties = Ties(numbers(program))
+    for equation in program.equations:
+        ties.note(equation)
+    floats = [v for equation in program.equations for v in equation.outputs if is_floating(v)]
+    return any(map(ties.among, floats))
