@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +18,13 @@ from onebasin.symmetry.program import (
     Equation,
     Program,
     Variable,
+    depends_on,
     evaluate,
     flatten,
     inlined,
+    live_equations,
     scan_counts,
 )
-
-_NUMBERS = itertools.count()
 
 
 class Read(NamedTuple):
@@ -40,12 +40,31 @@ class Read(NamedTuple):
     axes: tuple[int, ...] = ()
     loops: tuple[int, ...] = ()
 
+    def outside(self, places: Mapping[int, tuple[Variable, int]], loop: int) -> Read:
+        """The same as a loop returns it: stacked over its steps, or one for all of them."""
+        variable, stacked = places[id(self.variable)]
+        axes = tuple(axis + stacked for axis in self.axes)
+        return Read(variable, axes, (loop, *self.loops) if stacked else self.loops)
+
 
 class Seen(NamedTuple):
-    """A contraction of a program, or of a loop's body."""
+    """A contraction of a program, or of a loop's body.
+
+    Attributes:
+        operands: What it multiplies.
+        result: What it gives; no axes of it are summed over.
+    """
 
     operands: tuple[Read, Read]
     result: Read
+
+    @property
+    def variables(self) -> list[Variable]:
+        return [read.variable for read in (*self.operands, self.result)]
+
+    def outside(self, places: Mapping[int, tuple[Variable, int]], loop: int) -> Seen:
+        left, right = (read.outside(places, loop) for read in self.operands)
+        return Seen((left, right), self.result.outside(places, loop))
 
 
 def contractions(program: Program) -> list[Seen]:
@@ -59,23 +78,26 @@ def opened(program: Program) -> tuple[Program, list[Seen]]:
     Returns:
         A program that computes the same, and its contractions on variables of it.
     """
+    return _opened(program, itertools.count())
+
+
+def _opened(program: Program, numbers: Iterator[int]) -> tuple[Program, list[Seen]]:
     equations: list[Equation] = []
     found: list[Seen] = []
     names: dict[int, Variable] = {}
     for equation in program.equations:
         inputs = [names.get(id(v), v) for v in equation.inputs]
         own = dataclasses.replace(equation, inputs=inputs)
-        inner = _stacked(own, equations) if own.name == "scan" else None
-        if inner is None:
-            equations.append(own)
-            seen = _contraction(own)
-            found += [seen] if seen else []
+        seen = _contraction(own)
+        if own.name == "scan":
+            outputs, more = _stacked(own, equations, numbers)
+            names.update(zip(map(id, equation.outputs), outputs, strict=True))
+            found += more
             continue
-        outputs, more = inner
-        names.update(zip(map(id, equation.outputs), outputs, strict=True))
-        found += more
+        equations.append(own)
+        found += [seen] if seen else []
     outputs = [names.get(id(v), v) for v in program.outputs]
-    watched = [read.variable for seen in found for read in (*seen.operands, seen.result)]
+    watched = [variable for seen in found for variable in seen.variables]
     return Program(program.inputs, outputs, [], watched).rewritten(equations), found
 
 
@@ -98,45 +120,82 @@ def _contracted_axes(equation: Equation) -> tuple[Sequence[int], Sequence[int]] 
 
 
 def _stacked(
-    equation: Equation, equations: list[Equation]
-) -> tuple[list[Variable], list[Seen]] | None:
-    """Appends a loop that also returns what its contractions see; None if it has none."""
-    body, inner = opened(flatten(equation.params["jaxpr"]))
-    if not inner:
-        return None
+    equation: Equation, equations: list[Equation], numbers: Iterator[int]
+) -> tuple[list[Variable], list[Seen]]:
+    """Appends a loop, and returns its results and what its contractions see, stacked over steps.
+
+    What is the same in all steps, as a weight that is transposed in the body, is worked out outside,
+    once; and so is, for all steps, what does not depend on those before.
+    """
     consts, carried = scan_counts(equation)
-    known = dict(zip(map(id, body.inputs), enumerate(equation.inputs), strict=True))
-    own = (next(_NUMBERS),)
-    outside: dict[int, tuple[Variable, int]] = {}
-    watched: list[Variable] = []
-    for variable in (read.variable for seen in inner for read in (*seen.operands, seen.result)):
-        number, source = known.get(id(variable), (None, None))
-        if source is not None and number is not None and not consts <= number < consts + carried:
-            outside[id(variable)] = source, int(number >= consts)
-        elif all(variable is not other for other in watched):
-            watched.append(variable)
+    live = [True] * carried + equation.live[carried:]
+    body, seen = _opened(flatten(equation.params["jaxpr"], live), numbers)
+    first = consts + carried
+    pairs = list(zip(body.inputs, equation.inputs, strict=True))
+    places = {id(v): (own, 0) for v, own in pairs[:consts]}
+    places |= {id(v): (own, 1) for v, own in pairs[first:]}
+    wanted = {id(v): v for each in seen for v in each.variables if id(v) not in places}
+    varies, recurs = (
+        depends_on(body, body.inputs[consts:]),
+        depends_on(body, body.inputs[consts:first]),
+    )
+    once = [v for n, v in wanted.items() if n not in varies]
+    apart = [v for n, v in wanted.items() if n in varies - recurs]
+    inside = [v for n, v in wanted.items() if n in recurs]
+
+    def constant(*operands: Any) -> Any:
+        return evaluate(_part(body, once), operands, once)
+
+    def each_step(*operands: Any) -> Any:
+        part, held = _part(body, apart), [*operands[:consts], *[None] * carried]
+        return jax.vmap(lambda own: evaluate(part, [*held, *own], apart))(operands[first:])
+
+    for function, variables, stacked in ((constant, once, 0), (each_step, apart, 1)):
+        if variables:
+            found = _write(function, equation.inputs, equations)
+            places |= {id(v): (own, stacked) for v, own in zip(variables, found, strict=True)}
+    outputs, found = _watched(equation, body, live, inside, equations)
+    places |= {id(v): (own, 1) for v, own in zip(inside, found, strict=True)}
+    loop = next(numbers)
+    return outputs, [each.outside(places, loop) for each in seen]
+
+
+def _watched(
+    equation: Equation,
+    body: Program,
+    live: list[bool],
+    inside: list[Variable],
+    equations: list[Equation],
+) -> tuple[list[Variable], list[Variable]]:
+    """Appends a loop that also returns some values of its body: its own results, and those."""
+    if not inside:
+        equations.append(equation)
+        return equation.outputs, []
+    consts, carried = scan_counts(equation)
+    kept = [v for v, keep in zip(body.outputs, live, strict=True) if keep]
 
     def run(*operands: Any) -> Any:
         def step(state: Any, slices: Any) -> Any:
-            arguments = [*operands[:consts], *state, *slices]
-            results = evaluate(body, arguments, [*body.outputs, *watched])
+            results = evaluate(body, [*operands[:consts], *state, *slices], [*kept, *inside])
             return tuple(results[:carried]), tuple(results[carried:])
 
         start, stacked = operands[consts : consts + carried], operands[consts + carried :]
         length, reverse = equation.params["length"], equation.params["reverse"]
         return lax.scan(step, start, stacked, length=length, reverse=reverse)
 
-    program = jax.make_jaxpr(run)(*(v.aval for v in equation.inputs))
-    results = inlined(program, equation.inputs, equations)
-    outputs, values = results[: len(equation.outputs)], results[len(equation.outputs) :]
-    outside |= {id(v): (value, 1) for v, value in zip(watched, values, strict=True)}
+    results = _write(run, equation.inputs, equations)
+    own = iter(results[: len(kept)])
+    outputs = [next(own) if keep else v for v, keep in zip(equation.outputs, live, strict=True)]
+    return outputs, results[len(kept) :]
 
-    def lifted(read: Read) -> Read:
-        variable, shift = outside[id(read.variable)]
-        return Read(variable, tuple(axis + shift for axis in read.axes), own[:shift] + read.loops)
 
-    more = [
-        Seen((lifted(seen.operands[0]), lifted(seen.operands[1])), lifted(seen.result))
-        for seen in inner
-    ]
-    return outputs, more
+def _part(program: Program, wanted: list[Variable]) -> Program:
+    """What of a program is needed for some of its values."""
+    return Program(program.inputs, [], live_equations(program.equations, wanted), wanted)
+
+
+def _write(
+    function: Callable[..., Any], inputs: list[Variable], equations: list[Equation]
+) -> list[Variable]:
+    """Appends the equations of a function of some variables, and returns what it gives."""
+    return inlined(jax.make_jaxpr(function)(*(v.aval for v in inputs)), inputs, equations)
