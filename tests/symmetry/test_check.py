@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from zoo.case import normal, plain
 
 import onebasin as ob
@@ -337,6 +338,31 @@ def test_single_precision_beside_the_parameters_is_no_reason_to_be_loose() -> No
         return jax.nn.relu(h) @ params["v"]
 
     model = plain(apply, {"w": (3, 4), "v": (4, 2)}, normal(0, 4, 3))
+    assert ob.check_symmetry(ob.discover(*model), *model) < 1e-12
+
+
+def test_rounding_in_a_loop_is_no_broken_symmetry() -> None:
+    def apply(params: Params, x: Array) -> Array:
+        def step(h: Array, own: Array) -> tuple[Array, None]:
+            short = h.astype(jnp.bfloat16) @ own.astype(jnp.bfloat16)
+            return h + jax.nn.relu(short).astype(h.dtype), None
+
+        return lax.scan(step, x @ params["w"], params["layers"])[0] @ params["v"]
+
+    model = plain(apply, {"w": (3, 4), "layers": (2, 4, 4), "v": (4, 2)}, normal(0, 5, 3))
+    assert {f.size for f in ob.discover(*model).factors if "permutation" in f.kinds} == {4}
+
+
+def test_what_a_loop_counts_in_single_precision_is_no_reason_to_be_loose() -> None:
+    def apply(params: Params, x: Array) -> Array:
+        def step(carry: Any, own: Array) -> tuple[Any, None]:
+            h, count = carry
+            return (h + jax.nn.relu(h @ own) * (count > 0), count + jnp.float32(1)), None
+
+        (h, _), _ = lax.scan(step, (x @ params["w"], jnp.float32(1)), params["layers"])
+        return h @ params["v"]
+
+    model = plain(apply, {"w": (3, 4), "layers": (2, 4, 4), "v": (4, 2)}, normal(0, 5, 3))
     assert ob.check_symmetry(ob.discover(*model), *model) < 1e-12
 
 

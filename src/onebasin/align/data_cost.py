@@ -91,10 +91,7 @@ def kept_plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
 
 def _plan(model: _Model, params: Any, parts: list[Any]) -> _Plan:
     symmetry, cost = model.symmetry, model.cost
-    probes = {
-        _size(part): Probe(model.apply_fn, params, part, loops=True, symmetry=symmetry)
-        for part in parts
-    }
+    probes = {_size(part): Probe(model.apply_fn, params, part, symmetry=symmetry) for part in parts}
     found = {n: find_sites(symmetry, probe, cost) for n, probe in probes.items()}
     first, probe = next(iter(probes.items()))
     check_covered(symmetry, found[first], cost)
@@ -169,25 +166,24 @@ class DataCost:
         measured = []
         read = zip(self._sites, found, self._flips, strict=True)
         for site, sums, flips in read:
-            gram, norms = _finish(sums["own"], self.cost == "correlation")
-            if site.partner is None and site.steps:
-                count = math.prod(self.symmetry.sizes[step] for step in site.steps)
-                gram, norms = jax.tree.map(partial(_summed, count), (gram, norms))
+            steps = tuple(site.block.shape[side] for side in site.steps)
+            by_step = partial(_by_step, math.prod(steps))
+            gram, norms = by_step(_finish(sums["own"], self.cost == "correlation"))
             each = Measured(site.factor, gram, norms, frozenset(flips.own), tuple(flips.turns))
-            each.partner_turns = tuple(flips.partner_turns)
+            each.partner_turns, each.loose = tuple(flips.partner_turns), tuple(flips.loose)
+            each.layers, each.steps = site.layers, steps
             if site.partner is not None and site.partner_block is not None:
                 if site.partner.data:
-                    each.partner_gram, each.partner_norms = _finish(sums["partner"], False)
+                    found_there = by_step(_finish(sums["partner"], False))
+                    each.partner_gram, each.partner_norms = found_there
                 else:
-                    each.term, each.steps = len(pairing.terms), site.steps
+                    each.term, each.term_steps = len(pairing.terms), site.partner_steps
                     block = _with_signs(self.symmetry, site.partner, site.partner_block, flips)
                     pair = [widened(a[block.at()]).reshape(block.shape) for a in sums["parameter"]]
                     pairing.add(Term(block, pair[0], pair[1], True))
-                    sides = *site.steps, *self.symmetry.parents[site.factor], site.factor
-                    each.partner_norms = (
-                        _per_unit(block, sides, pair[0]),
-                        _per_unit(block, sides, pair[1]),
-                    )
+                    up = [block.sides.index(p) for p in self.symmetry.parents[site.factor]]
+                    at = [*site.partner_steps, *up, block.sides.index(site.factor)]
+                    each.partner_norms = by_step((_per_unit(at, pair[0]), _per_unit(at, pair[1])))
             measured.append(each)
         weights = weights_pairing(self.symmetry, reference, moving)
         instead = {site.factor: site.instead for site in self._sites if site.instead}
@@ -258,13 +254,13 @@ def _merge(a: list[dict[str, Products]], b: list[dict[str, Products]]) -> list[A
 def _measure(
     symmetry: Symmetry, site: Site, centred: bool, a: list[Any], b: list[Any]
 ) -> dict[str, Products]:
-    def products(value: Captured, block: Block) -> Products:
-        x, y = (front(symmetry, site.factor, block, v[value.number], site.steps) for v in (a, b))
+    def products(value: Captured, block: Block, steps: tuple[int, ...]) -> Products:
+        x, y = (front(symmetry, site.factor, block, v[value.number], steps) for v in (a, b))
         return Products.of(x, y, centred, num_roaming(symmetry, site.factor))
 
-    sums = {"own": products(site.value, site.block)}
+    sums = {"own": products(site.value, site.block, site.steps)}
     if site.partner is not None and site.partner.data and site.partner_block is not None:
-        sums["partner"] = products(site.partner, site.partner_block)
+        sums["partner"] = products(site.partner, site.partner_block, site.partner_steps)
     return sums
 
 
@@ -286,15 +282,13 @@ def _finish(found: Products, correlate: bool) -> tuple[np.ndarray, tuple[np.ndar
     return correlation, (changes[0].astype(np.float32), changes[1].astype(np.float32))
 
 
-def _summed(count: int, array: np.ndarray) -> np.ndarray:
-    """The sum over as many steps, which are in front of the parents."""
-    found: np.ndarray = array.reshape(count, -1, *array.shape[1:]).sum(axis=0)
-    return found
+def _by_step(count: int, arrays: Any) -> Any:
+    """Arrays whose first axis is steps and parents, with an axis of that many steps in front."""
+    return jax.tree.map(lambda array: array.reshape(count, -1, *array.shape[1:]), arrays)
 
 
-def _per_unit(block: Block, sides: tuple[str, ...], array: np.ndarray) -> np.ndarray:
-    """Squared norm of each unit's part of a block, [all sides but the last, units]."""
-    at = [block.sides.index(side) for side in sides]
+def _per_unit(at: list[int], array: np.ndarray) -> np.ndarray:
+    """Squared norm of each unit's part of a block, [steps and parents, units]: its sides `at`."""
     rest = tuple(axis for axis in range(array.ndim) if axis not in at)
     norms = np.square(array).sum(axis=rest).transpose(np.argsort(np.argsort(at)))
     return norms.reshape(-1, norms.shape[-1])
@@ -306,5 +300,6 @@ def _with_signs(symmetry: Symmetry, value: Captured, block: Block, flips: Flips)
         return dataclasses.replace(block, signs=tuple(flips.partner_signs))
     for own in symmetry.leaves[value.leaf].blocks:
         if own.ranges == block.ranges and own.picks == block.picks:
-            return own
+            signs = tuple(w for w in own.signs if (w.factor, w.generator) not in flips.cancelled)
+            return dataclasses.replace(own, signs=signs)
     return block

@@ -42,9 +42,9 @@ class DataObjective:
             self._by_factor.setdefault(each.factor, []).append(each)
         self._by_turn: dict[str, list[Measured]] = {}
         for each in measured:
-            for name in dict.fromkeys(name for name, _ in self._turns(each)):
+            for name in dict.fromkeys(name for name, _ in (*self._turns(each), *each.loose)):
                 self._by_turn.setdefault(name, []).append(each)
-        self._wholes = {name for name in self._by_turn if not symmetry.factor(name).index}
+        self._wholes = set(self._by_turn) - symmetry.permutable
         self._constant = self._norms()
 
     def products(self) -> Iterator[tuple[Measured, Term | None]]:
@@ -73,7 +73,8 @@ class DataObjective:
 
     def rises(self) -> bool:
         """Whether no visit lowers the sum: not where a factor enters the products of another."""
-        return all(each.term is None for own in self._by_factor.values() for each in own)
+        every = [each for own in self._by_factor.values() for each in own]
+        return all(each.term is None and not each.loose for each in every)
 
     def part(self, names: set[str], state: State) -> float | None:
         return None
@@ -82,7 +83,7 @@ class DataObjective:
         found = set()
         for own, several in self._by_factor.items():
             for each in several:
-                bound = {own, *(turn for turn, _ in self._turns(each))}
+                bound = {own, *(turn for turn, _ in (*self._turns(each), *each.loose))}
                 if name in bound and len(bound) > 1:
                     found |= bound
                 if each.term is None:
@@ -100,11 +101,14 @@ class DataObjective:
         total = 0.0
         for name in self._by_factor:
             permutation = state.permutations[name]
-            for signature, gain in self._matched_gains(name, state).items():
+            for signature, gain in self._matched_gains(name, state, loose=False).items():
                 own = np.take_along_axis(gain, permutation[..., None], axis=-1)[..., 0]
                 if signature:
                     own = own * np.prod(state.signs[name][..., sorted(signature)], axis=-1)
                 total += float(own.sum(dtype=np.float64))
+            for each in self._by_factor[name]:
+                if each.loose:
+                    total += float(self._signed(each, state).sum(dtype=np.float64))
         return total
 
     def limit(self) -> float:
@@ -120,10 +124,10 @@ class DataObjective:
             return found
         return self.break_ties(found, self.weights.gains(name, state))
 
-    def _matched_gains(self, name: str, state: State) -> Gains:
+    def _matched_gains(self, name: str, state: State, loose: bool = True) -> Gains:
         return {
             signature: self._at_matches(name, full, state)
-            for signature, full in self._data_gains(name, state).items()
+            for signature, full in self._data_gains(name, state, loose).items()
         }
 
     def _at_matches(self, name: str, full: np.ndarray, state: State) -> np.ndarray:
@@ -170,30 +174,37 @@ class DataObjective:
             found[signature] = scale * gain if held is None else held + scale * gain
         return found
 
-    def _data_gains(self, name: str, state: State) -> Gains:
+    def _data_gains(self, name: str, state: State, loose: bool = True) -> Gains:
+        """Gains [p, q, i, j]; places with loose signs, if they are wanted, have the best ones."""
         found: Gains = {}
         for each in self._by_factor.get(name, ()):
+            if each.loose and not loose:
+                continue
             gram, signature = self._unsigned(each, state)
-            if each.turns or each.partner_turns:
+            if each.loose:
+                gram, signature = np.abs(gram), frozenset()
+            elif each.turns or each.partner_turns:
                 gram = gram * self.turned(each, state)
-            _add(found, signature, gram)
+            _add(found, signature, gram.sum(axis=0))
         return found
 
     def turned(self, each: Measured, state: State, value_only: bool = False) -> np.ndarray:
-        """The signs [p, 1, 1, 1] of the value of a place, times those of its partner if wanted."""
+        """Signs [s, p, 1, 1, 1] of the value of a place, times those of its partner if wanted."""
         parents = self.symmetry.parents[each.factor]
-        total = np.ones([self.symmetry.sizes[p] for p in parents], np.float32)
+        sizes = [*each.steps, *(self.symmetry.sizes[p] for p in parents)]
+        total = np.ones(sizes, np.float32)
         for name, generator in each.turns + (() if value_only else each.partner_turns):
-            places = [parents.index(p) for p in self.symmetry.factor(name).index]
-            total = total * spread(state.signs[name][..., generator], places, len(parents))
-        return total.reshape(-1, 1, 1, 1)
+            index = self.symmetry.factor(name).index
+            places = [(*each.layers, *parents).index(side) for side in index]
+            total = total * spread(state.signs[name][..., generator], places, len(sizes))
+        return total.reshape(math.prod(each.steps), -1, 1, 1, 1)
 
     def _unsigned(self, each: Measured, state: State) -> tuple[np.ndarray, Signature]:
         """Products of one place before signs of its units and of the whole, and what flips them."""
         if each.partner_gram is not None:
             return each.gram * each.partner_gram, frozenset()
         if each.term is not None:
-            return self._over_steps(each, each.gram * self._partner(each, state)), frozenset()
+            return each.gram * self._partner(each, state), frozenset()
         return each.gram, each.flipped_by
 
     def own_gains(self, name: str, state: State) -> Gains:
@@ -207,54 +218,65 @@ class DataObjective:
             norms = each.norms[1]
             if each.partner_norms is not None:
                 norms = norms * each.partner_norms[1]
-            total += self._over_steps(each, norms).reshape(total.shape)
+            total += norms.sum(axis=0).reshape(total.shape)
         return total
-
-    def _over_steps(self, each: Measured, array: np.ndarray) -> np.ndarray:
-        """The sum over the steps of loops that are in front of the parents."""
-        if not each.steps:
-            return array
-        steps = math.prod(self.symmetry.sizes[step] for step in each.steps)
-        return array.reshape(steps, -1, *array.shape[1:]).sum(axis=0)
 
     def sign_gains(self, name: str, state: State) -> Gains:
         """What the signs of a factor decide at the present matches, all else held, by signature."""
         found: Gains = {}
         there = State(state.permutations, state.signs | {name: np.ones_like(state.signs[name])})
         for each in self._by_factor.get(name, ()):
-            if each.flipped_by:
-                gram = self._over_steps(each, each.gram)
-                gram = gram * self.turned(each, there, value_only=True)
-                _add(found, each.flipped_by, self._matched(each, gram, there))
+            if each.flipped_by and not each.loose:
+                gram = each.gram * self.turned(each, there, value_only=True)
+                own = self._matched(each, gram, there)
+                _add(found, each.flipped_by, own.sum(axis=tuple(range(len(each.steps)))))
         index = self.symmetry.factor(name).index
         for each in self._by_turn.get(name, ()):
-            gram, flipped = self._unsigned(each, there)
-            own = self._matched(each, gram * self.turned(each, there), there)
-            if flipped:
-                own = own * np.prod(there.signs[each.factor][..., sorted(flipped)], axis=-1)
-            sides = *self.symmetry.parents[each.factor], each.factor
-            rest = tuple(axis for axis, side in enumerate(sides) if side not in index)
-            signature = frozenset(g for turn, g in self._turns(each) if turn == name)
-            _add(found, signature, own.sum(axis=rest))
+            sides = self._sides(each)
+            rest = tuple(n for n, side in enumerate(sides) if side not in index)
+            kept = [side for side in sides if side in index]
+            own = self._signed(each, there).sum(axis=rest)
+            signs = (*self._turns(each), *each.loose)
+            signature = frozenset(g for turn, g in signs if turn == name)
+            _add(found, signature, own.transpose([kept.index(side) for side in index]))
         return found
 
+    def _sides(self, each: Measured) -> tuple[str, ...]:
+        """The index sets of what a place gives for each unit."""
+        return *each.layers, *self.symmetry.parents[each.factor], each.factor
+
+    def _signed(self, each: Measured, state: State) -> np.ndarray:
+        """What one place gives for each matched unit, all signs as they are."""
+        gram, flipped = self._unsigned(each, state)
+        own = self._matched(each, gram * self.turned(each, state), state)
+        if flipped:
+            own = own * np.prod(state.signs[each.factor][..., sorted(flipped)], axis=-1)
+        sides = self._sides(each)
+        for name, generator in each.loose:
+            places = [sides.index(side) for side in self.symmetry.factor(name).index]
+            own = own * spread(state.signs[name][..., generator], places, len(sides))
+        return own
+
     def _matched(self, each: Measured, gram: np.ndarray, state: State) -> np.ndarray:
-        """Products [parents.., i] of matched units."""
-        own = self._at_matches(each.factor, gram, state)
-        columns = state.permutations[each.factor]
-        return np.take_along_axis(own, columns[..., None], axis=-1)[..., 0]
+        """Products [steps.., parents.., i] of matched units."""
+        own = np.stack([self._at_matches(each.factor, step, state) for step in gram])
+        columns = state.permutations[each.factor][None, ..., None]
+        found = np.take_along_axis(own, columns, axis=-1)[..., 0]
+        return found.reshape(*each.steps, *found.shape[1:])
 
     def _turns(self, each: Measured) -> frozenset[tuple[str, int]]:
         """The signs that flip what a place is compared by, its value times the partner if any.
 
-        But for those of its own units: as a whole, or all units of a parent.
+        But for those of its own units: as a whole, or all units of a parent or of a step.
         """
         if each.term is None:
             return frozenset(each.turns) ^ frozenset(each.partner_turns)
         signs = self._pairing.terms[each.term].block.signs
-        above = self.symmetry.parents[each.factor]
+        whole = {*each.layers, *self.symmetry.parents[each.factor]}
         return frozenset(each.turns) ^ {
-            (w.factor, w.generator) for w in signs if not w.places or w.factor in above
+            (w.factor, w.generator)
+            for w in signs
+            if not w.places or whole.issuperset(self.symmetry.factor(w.factor).index)
         }
 
     def fallbacks(self, state: State) -> dict[str, str]:
@@ -270,10 +292,10 @@ class DataObjective:
         assert each.term is not None
         term = self._pairing.terms[each.term]
         axis = term.sides.index(each.factor)
-        at = [term.sides.index(p) for p in (*each.steps, *self.symmetry.parents[each.factor])]
-        if not at:
-            return self._pairing.products.product(each.term, axis, state)[None, None]
-        return self._pairing.products.outer_product(each.term, axis, at, state)
+        at = [term.sides.index(p) for p in self.symmetry.parents[each.factor]]
+        if not at and not each.steps:
+            return self._pairing.products.product(each.term, axis, state)[None, None, None]
+        return self._pairing.products.outer_product(each.term, axis, at, state, each.term_steps)
 
     def _norms(self) -> float:
         total = 0.0

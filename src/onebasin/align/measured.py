@@ -16,18 +16,21 @@ class Measured:
 
     Attributes:
         factor: The factor that is read there.
-        gram: Products [p, q, i, j] of the reference's units with the other's; p their parents, q
-            those that roam.
-        norms: Squared norms [p, i] of the reference's units, and of the other's.
+        gram: Products [s, p, q, i, j] of the reference's units with the other's; s the steps of
+            loops that are told apart, p the units' parents, q those of them that roam.
+        norms: Squared norms [s, p, i] of the reference's units, and of the other's.
         flipped_by: The sign generators of the factor that flip the value.
         turns: Signs (factor, generator) that flip the value as a whole, as those before a
-            LayerNorm do, or all units of a parent, as those before a GroupNorm.
+            LayerNorm do, or all units of a parent, as those before a GroupNorm, or of a step.
         partner_gram: The same products of what the value is multiplied by, if that is data.
         partner_norms: Its squared norms.
         partner_turns: The signs that flip it as a whole or by parents, if it is data.
         term: The number of the parameter that it is multiplied by, among the terms of a pairing.
-        steps: Where that parameter is another one in each step of a loop, the index sets of these
-            loops; products and norms have them in front of p.
+        layers: The index sets of the steps, one after the other; "" for what has none.
+        steps: How many of each there are.
+        term_steps: Where they are among the sides of the term.
+        loose: Signs that flip units in each step by itself: for a match only sizes of products
+            count.
     """
 
     factor: str
@@ -39,4 +42,7 @@ class Measured:
     partner_norms: tuple[np.ndarray, np.ndarray] | None = None
     partner_turns: Turns = ()
     term: int | None = None
-    steps: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    term_steps: tuple[int, ...] = ()
+    loose: Turns = ()

@@ -226,7 +226,7 @@ class Pairing:
             term = self.terms[number]
             signature = self.products.signature(term, name, axis)
             at = [term.sides.index(parent) for parent in parents]
-            product = self.products.outer_product(number, axis, at, state)
+            product = self.products.outer_product(number, axis, at, state)[0]
             found[signature] = found[signature] + product if signature in found else product
         return found
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -117,29 +119,40 @@ class TermProducts:
             product[row] = np.einsum("jr,r->j", b, a[row])
         return product.reshape(*copies, n, n)
 
-    def outer_product(self, number: int, axis: int, at: list[int], state: State) -> np.ndarray:
-        """One term's products for every pair of parents, [p, q, i, j]; q of those that roam."""
+    def outer_product(
+        self, number: int, axis: int, at: list[int], state: State, steps: Sequence[int] = ()
+    ) -> np.ndarray:
+        """One term's products for every pair of parents, [s, p, q, i, j]; q of those that roam.
+
+        Args:
+            number: Which term.
+            axis: The side of the units.
+            at: The sides of their parents.
+            state: Where all else stands.
+            steps: Sides along which nothing is summed: s.
+        """
         term = self.terms[number]
-        skip = {axis, *at}
+        skip = {axis, *at, *steps}
+        count = math.prod(term.block.shape[side] for side in steps)
         roam = num_roaming(self.symmetry, term.sides[axis])
 
         def apart(array: np.ndarray) -> np.ndarray:
-            whole = front(array, at, axis)
-            return whole.reshape(-1, roam, *whole.shape[1:])
+            whole = front(array, [*steps, *at], axis)
+            return whole.reshape(count, -1, roam, *whole.shape[1:])
 
         a = apart(self._flipped(term, axis, state, skip))
         siblings = [side for side in self._siblings(term, axis) if side in state.permutations]
         if not siblings or not self.symmetry.parents[term.sides[axis]]:
             b = apart(self.moved(term, state, skip=skip))
-            found = np.einsum("spir,sqjr->spqij", a, b, optimize=True)
-            return found.reshape(-1, *found.shape[2:])
+            found = np.einsum("stpir,stqjr->stpqij", a, b, optimize=True)
+            return found.reshape(count, -1, *found.shape[3:])
         parts = []
         for number, parent in enumerate(np.ndindex(*self.copies(term.sides[axis]))):
             there = self._held_at(parent, siblings, state)
-            place = divmod(number, roam)
-            b = apart(self.moved(term, there, skip=skip))[place[0]]
-            parts.append(np.einsum("ir,qjr->qij", a[place], b, optimize=True))
-        return np.stack(parts)
+            still, place = divmod(number, roam)
+            b = apart(self.moved(term, there, skip=skip))[:, still]
+            parts.append(np.einsum("sir,sqjr->sqij", a[:, still, place], b, optimize=True))
+        return np.stack(parts, axis=1)
 
     def value(self, term: Term, state: State) -> float:
         """What one term gives to the objective."""

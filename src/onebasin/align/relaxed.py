@@ -10,7 +10,6 @@ some block, all of them the same convex combination.
 from __future__ import annotations
 
 import dataclasses
-import math
 import string
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -236,22 +235,23 @@ def _data_forms(objective: DataObjective, held: State) -> Iterable[Form]:
         name, parents = each.factor, symmetry.parents[each.factor]
         n, copies = symmetry.sizes[name], tuple(symmetry.sizes[parent] for parent in parents)
         gram = each.gram if each.partner_gram is None else each.gram * each.partner_gram
+        gram = np.abs(gram) if each.loose else gram * objective.turned(each, held)
         free = roaming(symmetry, name)
-        steps, moving = ([symmetry.sizes[s] for s in several] for several in (each.steps, free))
-        gram = gram.reshape(math.prod(steps), -1, *gram.shape[1:]) * objective.turned(each, held)
+        steps = each.steps if term is not None else ()
+        gram = gram if term is not None else gram.sum(axis=0)
+        moving = [symmetry.sizes[p] for p in free]
         gram = gram.reshape(*steps, *copies, *moving, n, n).astype(np.float64)
         if term is None:
             block = Block((), (), (*parents, name), (*copies, n))
-            own = PLAIN if each.partner_gram is not None else each.flipped_by
+            own = PLAIN if each.loose or each.partner_gram is not None else each.flipped_by
             arrays: tuple[np.ndarray, ...] = ()
         else:
             block, own = term.block, PLAIN
             signs = _held_signs(symmetry, block, held, True)
             arrays = (term.reference * signs, term.moving.astype(np.float64))
         new, old = _letters(symmetry, block.sides)
-        up, moved = (
-            [block.sides.index(p) for p in several] for several in ((*each.steps, *parents), free)
-        )
+        up, moved = ([block.sides.index(p) for p in several] for several in (parents, free))
+        up = [*each.term_steps, *up]
         at = block.sides.index(name)
         letters = "".join([*(new[i] for i in up), *(old[i] for i in moved), new[at], old[at]])
         sides = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,9 +15,6 @@ from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block, Weighting
 from onebasin.symmetry.group import Factor
 
-SUMS = ("activations", "preactivations")
-"""Costs that are sums over all that is read, whichever steps of a loop it is read in."""
-
 Turns = tuple[tuple[str, int], ...]
 """Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""
 
@@ -25,8 +23,15 @@ Turns = tuple[tuple[str, int], ...]
 class Site:
     """A place where a factor is read: a captured value's block, and its partner if it is wanted.
 
-    `instead` says in words how a factor is compared that the cost as asked for does not see. In
-    `steps`, index sets of loops: each step is another layer, and is compared by itself.
+    Attributes:
+        factor: The factor.
+        value: What is read.
+        block: The part of it that has the factor.
+        partner: What it is multiplied by.
+        partner_block: The part of that.
+        instead: How, in words, a factor is compared that the cost as asked for does not see.
+        steps: Sides of the block that are steps of loops, each to be compared by itself.
+        partner_steps: The same sides of the partner's block.
     """
 
     factor: str
@@ -35,7 +40,13 @@ class Site:
     partner: Captured | None = None
     partner_block: Block | None = None
     instead: str = ""
-    steps: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    partner_steps: tuple[int, ...] = ()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The index sets of the steps."""
+        return tuple(self.block.sides[side] for side in self.steps)
 
 
 def find_sites(symmetry: Symmetry, probe: Probe, cost: str) -> list[Site]:
@@ -65,63 +76,110 @@ def _sites(
                 for name in dict.fromkeys(block.sides):
                     if name not in names or not _plain(symmetry, name, block, together):
                         continue
-                    if cost != "preactivations" and name not in contraction.over:
-                        continue
-                    own, steps = block, tuple[str, ...]()
-                    if cost not in SUMS:
-                        own, steps = _by_layer(symmetry, contraction, name, value, block)
-                    if partner is None:
-                        sites.append(Site(name, value, own, steps=steps))
-                        continue
-                    other = _counterpart(contraction, name, value, block, partner)
-                    if other is not None and (not partner.data or _plain(symmetry, name, other)):
-                        sites.append(Site(name, value, own, partner, other, steps=steps))
+                    if cost == "preactivations" or name in contraction.over:
+                        sites += _at(symmetry, contraction, name, value, block, partner, cost)
     return sites
 
 
-def _by_layer(
+def _at(
+    symmetry: Symmetry,
+    contraction: Contraction,
+    name: str,
+    value: Captured,
+    block: Block,
+    partner: Captured | None,
+    cost: str,
+) -> list[Site]:
+    """The sites of a factor at one block: one, or several where the partner is in pieces."""
+    if cost == "contributions":
+        assert partner is not None
+        return [
+            Site(name, value, own, partner, other, "", steps, others)
+            for own, other, steps, others in _together(symmetry, contraction, name, value, block)
+            if not partner.data or _plain(symmetry, name, other)
+        ]
+    if cost == "correlation" and not _other(contraction, value).data:
+        pieces = {
+            own.ranges: Site(name, value, own, steps=steps)
+            for own, _, steps, _ in _together(symmetry, contraction, name, value, block)
+        }
+        if pieces:
+            return list(pieces.values())
+    return [Site(name, value, block, steps=_signed_layers(symmetry, name, block))]
+
+
+def _signed_layers(symmetry: Symmetry, name: str, block: Block) -> tuple[int, ...]:
+    """The sides of a block that are layers of a loop with signs of their own."""
+    signed = {side for f in symmetry.factors if f.signs for side in f.index}
+    kept = {*symmetry.permutable, *symmetry.parents[name], ""}
+    return tuple(n for n, side in enumerate(block.sides) if side in signed - kept)
+
+
+def _other(contraction: Contraction, value: Captured) -> Captured:
+    left, right = contraction.operands
+    return right if value is left else left
+
+
+def _together(
     symmetry: Symmetry, contraction: Contraction, name: str, value: Captured, block: Block
-) -> tuple[Block, tuple[str, ...]]:
-    """The block with loops named whose steps multiply it by weights of their own, and these."""
-    own = 0 if value is contraction.operands[0] else 1
-    other = contraction.operands[1 - own]
-    sides, steps = list(block.sides), []
-    loops, others = (
-        _sides_of_loops(b, contraction.loops[n])
-        for b, n in ((block, own), (other.blocks[0], 1 - own))
+) -> list[tuple[Block, Block, tuple[int, ...], tuple[int, ...]]]:
+    """A block with what it is multiplied by: (block, partner's block, steps, partner's steps).
+
+    Where both change from step to step of a loop, steps are told apart, and the block has the index
+    sets that the partner has there; where the partner is in pieces along a loop, so is the block.
+    """
+    own, other = (0, 1) if value is contraction.operands[0] else (1, 0)
+    partner = contraction.operands[other]
+    blocks = [b for b in partner.blocks if name in b.sides]
+    if any(b.sides.count(name) > 1 for b in blocks):
+        return []
+    if len(blocks) > 1:
+        along = _along(block, contraction.axes[own])
+        blocks = [b for b in blocks if _along(b, contraction.axes[other]) == along]
+    mine, theirs = contraction.loops[own], contraction.loops[other]
+    axes = [(mine.index(loop), theirs.index(loop)) for loop in mine if loop in theirs]
+    found = []
+    for counterpart in blocks:
+        cut = _cut(block, counterpart, axes)
+        if cut is None:
+            continue
+        sides, others = cut.sides_of_axes(), counterpart.sides_of_axes()
+        pairs = [p for a, b in axes for p in zip(sides[a], others[b], strict=True)]
+        pairs = [p for p in pairs if cut.sides[p[0]] not in symmetry.parents[name]]
+        steps, partner_steps = (tuple(p[n] for p in pairs) for n in (0, 1))
+        found.append((cut, counterpart, steps, partner_steps))
+    apart = {(tuple(_along(cut, [a for a, _ in axes]))) for cut, *_ in found}
+    return found if len(apart) == len(found) else []
+
+
+def _cut(block: Block, other: Block, axes: list[tuple[int, int]]) -> Block | None:
+    """The part of a block at the steps of another, along axes (own, other's) that are loops."""
+    ranges, picks = list(block.ranges), list(block.picks)
+    sides, shape = [], []
+    partner = dict(axes)
+    there = other.sides_of_axes()
+    for axis, own in enumerate(block.sides_of_axes()):
+        names = [block.sides[side] for side in own]
+        if axis not in partner:
+            sides += names
+            shape += [block.shape[side] for side in own]
+            continue
+        theirs = there[partner[axis]]
+        wanted = [other.sides[side] for side in theirs]
+        at = other.ranges[partner[axis]], other.picks[partner[axis]]
+        if any(names) and (names, (ranges[axis], picks[axis])) != (wanted, at):
+            return None
+        if not (ranges[axis][0] <= at[0][0] and at[0][1] <= ranges[axis][1]):
+            return None
+        ranges[axis], picks[axis] = at
+        sides += wanted
+        shape += [other.shape[side] for side in theirs]
+    return dataclasses.replace(
+        block, ranges=tuple(ranges), picks=tuple(picks), sides=tuple(sides), shape=tuple(shape)
     )
-    for loop, place in () if other.data else others.items():
-        layer = other.blocks[0].sides[place]
-        if layer not in ("", *symmetry.parents[name]) and loop in loops:
-            sides[loops[loop]] = layer
-            steps.append(layer)
-    return dataclasses.replace(block, sides=tuple(sides)), tuple(steps)
 
 
-def _sides_of_loops(block: Block, loops: tuple[int, ...]) -> dict[int, int]:
-    """By loop, the side of a block that is its steps; one step alone has no side."""
-    several = [
-        loop for loop, (start, stop) in zip(loops, block.ranges, strict=False) if stop - start > 1
-    ]
-    return {loop: side for side, loop in enumerate(several)}
-
-
-def _counterpart(
-    contraction: Contraction, name: str, value: Captured, block: Block, partner: Captured
-) -> Block | None:
-    """The block of the partner that a block of the value is multiplied by."""
-    found = [b for b in partner.blocks if b.sides.count(name) == 1]
-    if any(b.sides.count(name) > 1 for b in partner.blocks):
-        return None
-    if len(found) > 1:
-        own, other = (
-            contraction.axes if value is contraction.operands[0] else contraction.axes[::-1]
-        )
-        found = [b for b in found if _along(b, other) == _along(block, own)]
-    return found[0] if len(found) == 1 else None
-
-
-def _along(block: Block, axes: tuple[int, ...]) -> list[object]:
+def _along(block: Block, axes: Sequence[int]) -> list[object]:
     return [(block.ranges[axis], block.picks[axis]) for axis in axes]
 
 
@@ -164,11 +222,11 @@ def _uncovered(symmetry: Symmetry, sites: list[Site]) -> list[str]:
 
 
 def front(
-    symmetry: Symmetry, name: str, block: Block, array: Any, steps: tuple[str, ...] = ()
+    symmetry: Symmetry, name: str, block: Block, array: Any, steps: tuple[int, ...] = ()
 ) -> Any:
     """[steps and parents, units, everything else]; the units of another factor are summed."""
     sides = block.sides
-    at = [*(sides.index(p) for p in (*steps, *symmetry.parents[name])), sides.index(name)]
+    at = [*steps, *(sides.index(p) for p in symmetry.parents[name]), sides.index(name)]
     others = _others(symmetry, name, block)
     whole = array[block.at()].reshape(block.shape)
     if others:
@@ -185,17 +243,21 @@ class Flips:
 
     Attributes:
         own: Those of its factor that flip the value.
-        turns: Those that flip the value as a whole, or all units of a parent.
+        turns: Those that flip the value as a whole, or all units of a parent or of a step.
         partner_turns: The same of what the value is multiplied by, if that is data.
         partner_signs: All that flip what it is multiplied by, if that is made of parameters.
-        torn: Whether units of another factor that are summed have signs of their own there, or
-            units of this one have others in each step of a loop.
+        cancelled: Those that flip units of the value in each step by itself, and what it is
+            multiplied by as well.
+        loose: Those that flip the value alone in such a way.
+        torn: Whether units of another factor that are summed have signs of their own there.
     """
 
     own: set[int] = dataclasses.field(default_factory=set)
     turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     partner_turns: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     partner_signs: list[Weighting] = dataclasses.field(default_factory=list)
+    cancelled: set[tuple[str, int]] = dataclasses.field(default_factory=set)
+    loose: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     torn: bool = False
 
 
@@ -226,26 +288,31 @@ def find_flips(
         index = symmetry.factor(name).index
         for site, flips in zip(sites, found, strict=True):
             partner, block = site.partner, site.partner_block
+            whole = {*site.layers, *symmetry.parents[site.factor]}
+            flipped = bool(partner and block and turned(partner, block))
             if site.factor == name:
                 if turned(site.value, site.block):
                     flips.own.add(generator)
-            elif not index or name in symmetry.parents[site.factor]:
+            elif whole.issuperset(index):
                 if turned(site.value, site.block):
                     flips.turns.append((name, generator))
-                if partner and partner.data and block and turned(partner, block):
+                if partner and partner.data and flipped:
                     flips.partner_turns.append((name, generator))
-            elif name in _others(symmetry, site.factor, site.block) or _apart(
-                symmetry.factor(name), site
-            ):
+            elif name in _others(symmetry, site.factor, site.block):
                 flips.torn |= turned(site.value, site.block)
-            if partner and block and _is_made(site) and turned(partner, block):
+            elif _apart(symmetry.factor(name), site) and turned(site.value, site.block):
+                if flipped:
+                    flips.cancelled.add((name, generator))
+                    continue
+                flips.loose.append((name, generator))
+            if block and flipped and _is_made(site):
                 places = tuple(block.sides.index(side) for side in index if side in block.sides)
                 flips.partner_signs.append(Weighting(name, generator, places, 1.0))
     return found
 
 
 def _apart(factor: Factor, site: Site) -> bool:
-    """Whether a factor is one of signs that a site's units have, others at each of its steps."""
+    """Whether a factor is signs of a site's units that are others for each step of a loop."""
     index = set(factor.index)
     return site.factor in index and factor.name not in index and index <= set(site.block.sides)
 

@@ -89,7 +89,7 @@ def hidden_units(net: Net, params: Any, example: Any) -> HiddenUnits:
         [[1, 1, 1], [0, 0, 0]]
     """
     leaves = jax.tree.leaves(params)
-    probe = Probe(net.apply, params, example, loops=True)
+    probe = Probe(net.apply, params, example)
     starts: dict[tuple[str, ...], int] = {}
     count = 0
     found = [np.full(leaf.shape, -1) for leaf in leaves]
@@ -124,13 +124,9 @@ def _outgoing(operand: Captured, axes: tuple[int, ...], symmetry: Symmetry) -> A
     Units that are numbered anew in each group or layer are others there.
     """
     for block in operand.blocks:
-        lengths = [
-            stop - start if pick is None else len(pick)
-            for (start, stop), pick in zip(block.ranges, block.picks, strict=True)
-        ]
         summed = [
             side
-            for axis, own in enumerate(_sides_of_axes(block.shape, lengths))
+            for axis, own in enumerate(block.sides_of_axes())
             for side in own
             if axis in axes and block.sides[side] in symmetry.permutable
         ]
@@ -142,20 +138,7 @@ def _outgoing(operand: Captured, axes: tuple[int, ...], symmetry: Symmetry) -> A
         units = np.arange(np.prod(sizes)).reshape(sizes)
         wide = np.expand_dims(units, [n for n in range(len(block.shape)) if n not in sides])
         names = tuple(block.sides[side] for side in sides)
-        yield names, sizes, block.at(), np.broadcast_to(wide, block.shape).reshape(lengths)
-
-
-def _sides_of_axes(shape: tuple[int, ...], lengths: list[int]) -> list[list[int]]:
-    """Which consecutive sides make up each axis."""
-    found: list[list[int]] = []
-    side = 0
-    for length in lengths:
-        own: list[int] = []
-        while int(np.prod([shape[n] for n in own], dtype=int)) < length:
-            own.append(side)
-            side += 1
-        found.append(own)
-    return found
+        yield names, sizes, block.at(), np.broadcast_to(wide, block.shape).reshape(block.lengths)
 
 
 def units_of(problem: Problem) -> HiddenUnits:

@@ -17,7 +17,7 @@ from onebasin.symmetry.blocks import MAX_BLOCKS
 from onebasin.symmetry.discover import Analysis, analyse, understood
 from onebasin.symmetry.elements import Block
 from onebasin.symmetry.group import Symmetry
-from onebasin.symmetry.loops import Read, contractions, opened
+from onebasin.symmetry.loops import Read, opened
 from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
 from onebasin.symmetry.steps import Value
 
@@ -61,11 +61,12 @@ class Contraction:
 class Probe:
     """The contractions of a model, and a function that evaluates what enters them.
 
+    Those in loops are among them, their values stacked over the steps.
+
     Args:
         apply_fn: The model.
         params: Any parameters of it.
         inputs: An example of its inputs.
-        loops: Whether those in loops are among them, their values stacked over the steps.
         symmetry: The group of the model, if it is known.
     """
 
@@ -75,21 +76,16 @@ class Probe:
         params: Any,
         inputs: Any,
         *,
-        loops: bool = False,
         symmetry: Symmetry | None = None,
     ):
         self._analysis = understood(apply_fn, params, inputs)
         if symmetry is not None and symmetry.factors != self._analysis.symmetry.factors:
             self._analysis = understood(apply_fn, params, inputs, choices=False)
-        seen = contractions(self._analysis.program)
-        if loops:
-            original = self._analysis.program
-            program, everything = opened(original)
-            if len(everything) > len(seen):
-                choices = self._analysis.choices
-                self._analysis = analyse(program, params, original, choices=choices)
-                seen = everything
-        self._program = self._analysis.program
+        original = self._analysis.program
+        self._program, seen = opened(original)
+        if any(equation.name == "scan" for equation in original.equations):
+            choices = self._analysis.choices
+            self._analysis = analyse(self._program, params, original, choices=choices)
         self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])
         self._origins = origins(self._program, self._program.inputs[: self._count])
@@ -105,8 +101,8 @@ class Probe:
             over = frozenset().union(*(_names_along(self._analysis, r) for r in each.operands))
             if over or any(any(block.sides) for block in result.blocks):
                 one, two = each.operands
-                along, steps = (one.axes, two.axes), (one.loops, two.loops)
-                self.contractions.append(Contraction((left, right), over, result, along, steps))
+                along, loops = (one.axes, two.axes), (one.loops, two.loops)
+                self.contractions.append(Contraction((left, right), over, result, along, loops))
 
     def values(self, params: Any, inputs: Any) -> list[Any]:
         """What enters and leaves the contractions, in the order of their numbers."""

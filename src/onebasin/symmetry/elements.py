@@ -59,6 +59,25 @@ class Block:
     scalings: tuple[Weighting, ...] = ()
     signs: tuple[Weighting, ...] = ()
 
+    @property
+    def lengths(self) -> list[int]:
+        """How long the box is along each axis."""
+        return [
+            stop - start if pick is None else len(pick)
+            for (start, stop), pick in zip(self.ranges, self.picks, strict=True)
+        ]
+
+    def sides_of_axes(self) -> list[list[int]]:
+        """Which sides make up each axis."""
+        found: list[list[int]] = []
+        sides = iter(range(len(self.shape)))
+        for length in self.lengths:
+            own: list[int] = []
+            while math.prod(self.shape[side] for side in own) < length:
+                own.append(next(sides))
+            found.append(own)
+        return found
+
     def at(self) -> tuple[Any, ...]:
         """The index that takes the box out of its parameter."""
         if all(pick is None for pick in self.picks):

@@ -67,11 +67,6 @@ class Seen(NamedTuple):
         return Seen((left, right), self.result.outside(places, loop))
 
 
-def contractions(program: Program) -> list[Seen]:
-    """The contractions of a program that are in no loop."""
-    return [seen for equation in program.equations if (seen := _contraction(equation))]
-
-
 def opened(program: Program) -> tuple[Program, list[Seen]]:
     """The same program with all its contractions: what is seen in loops is returned by them.
 
@@ -124,8 +119,8 @@ def _stacked(
 ) -> tuple[list[Variable], list[Seen]]:
     """Appends a loop, and returns its results and what its contractions see, stacked over steps.
 
-    What is the same in all steps, as a weight that is transposed in the body, is worked out outside,
-    once; and so is, for all steps, what does not depend on those before.
+    What is the same in all steps, as a weight that is transposed in the body, is worked out
+    outside, once; and so is, for all steps, what does not depend on those before.
     """
     consts, carried = scan_counts(equation)
     live = [True] * carried + equation.live[carried:]

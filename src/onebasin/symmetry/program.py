@@ -99,7 +99,8 @@ class Program:
 
     def rewritten(self, equations: list[Equation]) -> Program:
         """The same from other equations, those that are needed."""
-        needed = live_equations(equations, [*self.outputs, *self.watched])
+        own = [dataclasses.replace(equation) for equation in equations]
+        needed = live_equations(own, [*self.outputs, *self.watched])
         return Program(self.inputs, self.outputs, needed, self.watched)
 
 

@@ -14,7 +14,17 @@ from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import doubled
 from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.precision import DOUBLE, Precision, rounds_to
-from onebasin.symmetry.program import Program, calls_host, depends_on, evaluate, trace
+from onebasin.symmetry.program import (
+    Equation,
+    Program,
+    Variable,
+    calls_host,
+    depends_on,
+    evaluate,
+    inner_programs,
+    scan_counts,
+    trace,
+)
 
 # By the bits of the mantissa: double, single, half, and whatever is less.
 TOLERANCES = {52: 1e-9, 23: 1e-4, 10: 0.02, 0: 0.15}
@@ -200,17 +210,18 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
         dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
         return jax.ShapeDtypeStruct(np.shape(x), _widest(dtype))
 
+    count = len(jax.tree.leaves(params))
     try:
         with jax.enable_x64(True):
             program = trace(
                 apply_fn, jax.tree.map(as_double, params), jax.tree.map(as_double, inputs)
             )
-            if _narrowest(program, params) == DOUBLE:
+            if _narrowest(program, program.inputs[:count]) == DOUBLE:
                 return program, DOUBLE
     except Exception:
         pass
     program = trace(apply_fn, params, inputs)
-    return program, _narrowest(program, params)
+    return program, _narrowest(program, program.inputs[:count])
 
 
 def _widest(dtype: Any) -> Any:
@@ -220,12 +231,29 @@ def _widest(dtype: Any) -> Any:
     return np.float64 if jax.dtypes.issubdtype(dtype, np.floating) else dtype
 
 
-def _narrowest(program: Program, params: Any) -> Precision:
-    """The least precision of all values that parameters go into."""
-    reached = depends_on(program, program.inputs[: len(jax.tree.leaves(params))])
+def _narrowest(program: Program, roots: Sequence[Variable]) -> Precision:
+    """The least precision of all values that some go into, in loops too."""
+    reached = depends_on(program, roots)
     found = DOUBLE
     for equation in program.equations:
-        for number, variable in enumerate(equation.outputs):
-            if id(variable) in reached:
-                found = found.least(rounds_to(equation, number) or DOUBLE)
+        if not any(id(v) in reached for v in equation.inputs):
+            continue
+        inside = inner_programs(equation)
+        for inner in inside:
+            found = found.least(_narrowest(inner, _entered(equation, inner, reached)))
+        for number in range(0 if inside else len(equation.outputs)):
+            found = found.least(rounds_to(equation, number) or DOUBLE)
+    return found
+
+
+def _entered(equation: Equation, inner: Program, reached: set[int]) -> list[Variable]:
+    """The inputs of a loop's body that values go into; all, where it is not known which."""
+    if equation.name != "scan":
+        return inner.inputs
+    consts, carried = scan_counts(equation)
+    found = [v for own, v in zip(equation.inputs, inner.inputs, strict=True) if id(own) in reached]
+    state = list(zip(inner.inputs[consts : consts + carried], inner.outputs, strict=False))
+    for _ in state:
+        inside = depends_on(inner, found)
+        found += [v for v, after in state if id(after) in inside and id(v) not in inside]
     return found
