@@ -17,8 +17,9 @@ convolution the windows of both kernels are compared tap by tap.
 A factor that no contraction reads (the pieces of a maxout, units that are sorted) is compared where
 it is made, as in preactivations, whatever the cost; one that none makes (the state of a loop) where
 it is read, as in activations. Where one is only seen together with another's units, as tokens of a
-mixer are, the other's are summed. What happens inside a loop is seen at each of its steps; inside a
-`while` or a `cond` it is out of reach.
+mixer are, the other's are summed. What happens inside a loop is seen at each of its steps, where
+correlations are taken over all steps that share their weights; inside a `while` or a `cond` it is
+out of reach.
 """
 
 from __future__ import annotations

@@ -79,11 +79,14 @@ class State:
 def roaming(symmetry: Symmetry, name: str) -> tuple[str, ...]:
     """The parents of a factor that may trade places, and all that come after the first of these.
 
-    Those before it, as the layers of a loop, stay where they are.
+    Those before it, as the layers of a loop, stay where they are, so that products of units under
+    one of them with units under another are never asked for. Combinations of parents are numbered
+    with the last one running fastest: roaming ones fill blocks of consecutive numbers, even where
+    one of them stays.
     """
     parents = symmetry.parents[name]
-    still = [number for number, p in enumerate(parents) if p in symmetry.permutable]
-    return parents[still[0] :] if still else ()
+    movable = [number for number, p in enumerate(parents) if p in symmetry.permutable]
+    return parents[movable[0] :] if movable else ()
 
 
 def num_roaming(symmetry: Symmetry, name: str) -> int:
@@ -92,7 +95,10 @@ def num_roaming(symmetry: Symmetry, name: str) -> int:
 
 
 def matches(symmetry: Symmetry, name: str, state: State) -> np.ndarray:
-    """For each combination of parents' units, [parents..], the number of the roaming one there."""
+    """For each combination of parents' units, [parents..], which one ends there.
+
+    By its number among those that roam, q of the products [p, q, i, j].
+    """
     parents, free = symmetry.parents[name], roaming(symmetry, name)
     grids = dict(zip(parents, np.indices([symmetry.sizes[p] for p in parents]), strict=True))
     found = np.zeros([symmetry.sizes[p] for p in parents], int)
