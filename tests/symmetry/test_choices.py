@@ -122,6 +122,21 @@ def overwritten(params: Params, h: Array, best: Array, which: Array) -> Array:
     return jnp.zeros(6).at[which].set(best) * h @ params["decoder"]
 
 
+def put_sorted(params: Params, x: Array) -> Array:
+    h = x @ params["encoder"] + params["bias"]
+    which = jnp.argsort(h, axis=-1)[:, -3:]
+    kept = jnp.take_along_axis(h, which, -1)
+    rows = jnp.arange(len(h))[:, None]
+    return jnp.zeros_like(h).at[rows, which].set(kept) @ params["decoder"]
+
+
+def best_overwritten(params: Params, x: Array) -> Array:
+    """Seven examples put their best of seven features, each over those before it."""
+    h = jnp.concatenate([x @ params["encoder"] + params["bias"], x[:, :1]], -1)
+    best, which = lax.top_k(h, 7)
+    return (jnp.zeros(7).at[which[:, 0]].set(best[:, 0]) * h)[:, :6] @ params["decoder"]
+
+
 def taken(params: Params, h: Array, best: Array, which: Array) -> Array:
     found = jnp.take_along_axis(jnp.tanh(h), which, axis=-1)
     return jnp.einsum("tk,tko->to", found, jnp.take(params["decoder"], which, axis=0, mode="clip"))
@@ -158,6 +173,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
     "put": (sparse(put), SPARSE, FEATURES),
     "put each": (sparse(put_each), SPARSE, FEATURES),
     "added": (sparse(added), SPARSE, FEATURES),
+    "put, sorted": (put_sorted, SPARSE, FEATURES),
     "taken": (sparse(taken), SPARSE, FEATURES[:1]),
     "ordered": (ordered, SPARSE, FEATURES),
     "compared": (compared(lambda i: i[:, None] == jnp.arange(6)), SPARSE, FEATURES),
@@ -171,6 +187,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
 }  # fmt: skip
 APART: dict[str, tuple[Any, dict[str, Any]]] = {
     "overwritten": (sparse(overwritten), SPARSE),
+    "best overwritten": (best_overwritten, SPARSE),
     "number itself": (compared(lambda i: i[:, None] * jnp.arange(6)), SPARSE),
     "backwards": (compared(lambda i: i[:, None] == jnp.arange(6)[::-1]), SPARSE),
     "next one": (compared(lambda i: i[:, None] + 1 == jnp.arange(6)), SPARSE),

@@ -67,7 +67,7 @@ def _extreme(rows: Rows, equation: Equation) -> None:
     def row(x: Any) -> Any:
         return jnp.moveaxis(x == best(x, axis, keepdims=True), axis, -1)
 
-    rows[equation.outputs[0]] = Row.new(rows.write(row, equation.inputs[0]), 1)
+    rows[equation.outputs[0]] = Row.new(rows.write(row, equation.inputs[0]))
 
 
 def _extremes(rows: Rows, equation: Equation) -> None:
@@ -92,7 +92,7 @@ def _ranked(rows: Rows, source: Variable, values: Variable, axis: int) -> Row:
     def row(x: Any, values: Any) -> Any:
         return jnp.expand_dims(jnp.moveaxis(x, axis, -1), axis) == values[..., None]
 
-    return Row.new(rows.write(row, source, values), values.shape[axis])
+    return Row.new(rows.write(row, source, values), axis)
 
 
 def _compare(rows: Rows, equation: Equation) -> Variable | None:

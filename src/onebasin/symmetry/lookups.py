@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -72,17 +71,11 @@ def look_up(rows: Rows, equation: Equation) -> Late | None:
     """Gather."""
     array, indices = equation.inputs
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-    batching = numbers.operand_batching_dims
-    shared = zip(batching, numbers.start_indices_batching_dims, strict=True)
-    lookup = _lookup(rows, array, indices, numbers.start_index_map, shared)
-    if lookup is None:
-        return None
+    batching = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    along, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
+    lookup = _lookup(rows, array, indices, along, batching, dropped)
     rank = len(array.shape)
-    windows = lookup.windows(rank)
-    dropped = [d for d in range(rank) if d not in windows]
-    if sorted((*numbers.collapsed_slice_dims, *batching)) != dropped:
-        return None
-    if any(sizes[d] != array.shape[d] for d in windows):
+    if lookup is None or any(sizes[d] != array.shape[d] for d in lookup.windows(rank)):
         return None
     shape = equation.outputs[0].shape
     return lookup.late(rows, array, lookup.spread(rank, numbers.offset_dims, len(shape)), shape)
@@ -109,21 +102,18 @@ def put(rows: Rows, equation: Equation) -> Variable | None:
     """Scatter, of which none falls on another, and scatter that adds."""
     array, indices, updates = equation.inputs
     numbers = equation.params["dimension_numbers"]
-    batching = numbers.operand_batching_dims
-    shared = zip(batching, numbers.scatter_indices_batching_dims, strict=True)
-    lookup = _lookup(rows, array, indices, numbers.scatter_dims_to_operand_dims, shared)
+    batching = numbers.operand_batching_dims, numbers.scatter_indices_batching_dims
+    along, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+    lookup = _lookup(rows, array, indices, along, batching, dropped)
     if lookup is None:
         return None
     rank = len(array.shape)
-    windows = lookup.windows(rank)
-    dropped = [d for d in range(rank) if d not in windows]
-    if sorted((*numbers.inserted_window_dims, *batching)) != dropped:
-        return None
-    if [updates.shape[d] for d in numbers.update_window_dims] != [array.shape[d] for d in windows]:
+    whole = [array.shape[d] for d in lookup.windows(rank)]
+    if [updates.shape[d] for d in numbers.update_window_dims] != whole:
         return None
     adds = equation.name != "scatter"
-    several = [n for i, n in enumerate(indices.shape[:-1]) if i not in lookup.shared.values()]
-    if not adds and math.prod(several) > lookup.row.distinct:
+    summed = set(range(len(indices.shape) - 1)) - set(lookup.shared.values())
+    if not adds and not lookup.row.is_distinct(summed):
         return None
     given = lookup.spread(rank, numbers.update_window_dims, len(updates.shape))
 
@@ -145,10 +135,20 @@ def _lookup(
     array: Variable,
     indices: Variable,
     along: Sequence[int],
-    shared: Iterable[tuple[int, int]],
+    batching: tuple[Sequence[int], Sequence[int]],
+    dropped: Sequence[int],
 ) -> Lookup | None:
-    """Indices as a lookup, if all their components are of the two kinds."""
-    together, found = dict(shared), []
+    """Indices as a lookup, if all their components are of the two kinds.
+
+    Args:
+        rows: All rows.
+        array: What they are indices into.
+        indices: The indices, their components last.
+        along: The axis of the array for each component.
+        batching: Axes of the array, and those of the indices that go along with them.
+        dropped: The axes of the array of which one entry is meant.
+    """
+    together, found = dict(zip(*batching, strict=True)), []
     columns = _columns(rows, indices)
     if len(columns) != len(along) or not is_floating(array):
         return None
@@ -167,7 +167,9 @@ def _lookup(
     last = len(indices.shape) - 1
     flat = rows.write(lambda r: lax.squeeze(r, (last,)), row.variable)
     row = dataclasses.replace(row, variable=flat, axes=row.axes[:-1])
-    return Lookup(row, place, together)
+    lookup = Lookup(row, place, together)
+    gone = set(range(len(array.shape))) - set(lookup.windows(len(array.shape)))
+    return lookup if gone == {*dropped, *batching[0]} else None
 
 
 def _columns(rows: Rows, indices: Variable) -> list[Variable]:

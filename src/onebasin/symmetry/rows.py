@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -32,22 +32,27 @@ class Row:
 
     Attributes:
         variable: Has one axis more than the index, the last, of all places.
-        distinct: How many of the indices are known to differ from one another.
         base: The row of the index that this one was moved from.
         axes: By axis of the index, the axis of that one, if it has it and not just one entry.
+        distinct: The axis of that one along which no index comes twice, if there is one.
     """
 
     variable: Variable
-    distinct: int
     base: Variable
     axes: tuple[int | None, ...]
+    distinct: int | None
 
     @classmethod
-    def new(cls, variable: Variable, distinct: int) -> Row:
+    def new(cls, variable: Variable, distinct: int | None = None) -> Row:
         """The row of an index that is just chosen."""
         shape = variable.shape[:-1]
         axes = tuple(None if n == 1 else d for d, n in enumerate(shape))
-        return cls(variable, distinct, variable, axes)
+        return cls(variable, variable, axes, distinct)
+
+    def is_distinct(self, axes: Iterable[int]) -> bool:
+        """Whether no index comes twice along some axes."""
+        several = [d for d in axes if self.variable.shape[d] > 1]
+        return not several or (len(several) == 1 and self.axes[several[0]] == self.distinct)
 
     @property
     def places(self) -> int:
@@ -94,10 +99,13 @@ class Rows:
 
         moved = self.write(jax.vmap(move, in_axes=-1, out_axes=-1), row.variable)
         came = sources_of_axes(equation)
-        if came is None:
-            return Row.new(moved, row.distinct)
-        axes = tuple(None if c is None else row.axes[c] for c in came)
-        return Row(moved, row.distinct, row.base, axes)
+        if came is not None:
+            axes = tuple(None if c is None else row.axes[c] for c in came)
+            return Row(moved, row.base, axes, row.distinct)
+        along = [
+            d for d in range(len(row.axes)) if row.is_distinct([d]) and row.axes[d] is not None
+        ]
+        return Row.new(moved, along[0] if along and equation.name == "slice" else None)
 
     def _bounded(self, equation: Equation) -> Row | None:
         """The row of an index that is within the bounds already."""
