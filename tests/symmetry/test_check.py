@@ -114,6 +114,24 @@ def test_one_unit_unlike_the_others_is_caught_at_once(seed: int) -> None:
         ob.check_symmetry(sym, other, params, x, num_elements=1, seed=seed, power=False)
 
 
+def test_units_in_a_ring_are_not_taken_for_free() -> None:
+    """Rotations of three units leave this model alone; no other permutation moves all of them."""
+    apply, params, x = units(jax.nn.softplus, {"w": (3, 3), "b": (3,), "v": (3, 2)})
+    sym = ob.discover(apply, params, x)
+
+    def ring(params: Any, x: Array) -> Array:
+        h = jax.nn.softplus(x @ params["w"] + params["b"])
+        return h @ params["v"] + (h * jnp.roll(h, 1, axis=-1) ** 2).sum(-1, keepdims=True)
+
+    caught = 0
+    for seed in range(8):
+        try:
+            ob.check_symmetry(sym, ring, params, x, seed=seed, power=False)
+        except ob.SymmetryError:
+            caught += 1
+    assert caught >= 2
+
+
 def test_a_site_too_many_is_named() -> None:
     """The bias of the output has nothing to do with the hidden units."""
 

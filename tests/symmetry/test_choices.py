@@ -19,6 +19,7 @@ Array = jax.Array
 Params = dict[str, Array]
 
 EXPERTS = {"router": (3, 4), "in": (4, 3, 5), "out": (4, 5, 2)}
+HALVES = {"router": (3, 4), "in": (4, 3, 10), "out": (4, 5, 2)}
 CODE = {"encoder": (3, 2), "code": (6, 2), "decoder": (2, 2)}
 SPARSE = {"encoder": (3, 6), "bias": (6,), "decoder": (6, 2)}
 
@@ -47,9 +48,9 @@ def gates_put(params: Params, x: Array) -> Array:
 
 
 def masked(params: Params, x: Array) -> Array:
-    """Experts that are full cannot be chosen."""
+    """The second best: the best cannot be chosen."""
     logits = x @ params["router"]
-    logits = jnp.where(logits > 2, -jnp.inf, logits)
+    logits = jnp.where(logits == logits.max(-1, keepdims=True), -jnp.inf, logits)
     return _all_experts(params, x, jnp.arange(4) == jnp.argmax(logits, -1, keepdims=True))
 
 
@@ -76,6 +77,31 @@ def picked_and_summed(params: Params, x: Array) -> Array:
     best, which = lax.top_k(jax.nn.softmax(x @ params["router"]), 2)
     h = jax.nn.relu(jnp.einsum("td,tkdu->tku", x, params["in"][which])) * best[..., None]
     return jnp.einsum("tku,tkuo->to", h, params["out"][which])
+
+
+def picked_and_split(params: Params, x: Array) -> Array:
+    """Fetched experts whose weights have two halves."""
+    best, which = lax.top_k(jax.nn.softmax(x @ params["router"]), 2)
+    halves = jnp.split(jnp.einsum("td,tkdu->tku", x, params["in"][which]), 2, axis=-1)
+    h = jax.nn.silu(halves[0]) * halves[1]
+    return jnp.einsum("tku,tkuo,tk->to", h, params["out"][which], best)
+
+
+def picked_in_vmap(params: Params, x: Array) -> Array:
+    def one(x: Array) -> Array:
+        which = jnp.argmax(x @ params["router"])
+        return jax.nn.relu(x @ params["in"][which]) @ params["out"][which]
+
+    return jax.vmap(one)(x)
+
+
+def second_best(params: Params, x: Array) -> Array:
+    """The two best, the first one masked out before the second is chosen."""
+    chances = jax.nn.softmax(x @ params["router"])
+    first = jax.nn.one_hot(jnp.argmax(chances, -1), 4)
+    rest = chances * (1 - first)
+    second = jax.nn.one_hot(jnp.argmax(rest, -1), 4)
+    return _all_experts(params, x, chances * first + rest * second)
 
 
 def picked_one_by_one(params: Params, x: Array) -> Array:
@@ -163,10 +189,13 @@ def compared(
 MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
     "gated": (gated, EXPERTS, (EXPERT, UNITS)),
     "gates put": (gates_put, EXPERTS, (EXPERT, UNITS)),
-    "masked": (masked, EXPERTS, (EXPERT, UNITS)),
+    "masked": (masked, EXPERTS, (EXPERT, UNITS, factor(1, "s"))),
     "dispatched": (dispatched, EXPERTS, (EXPERT, UNITS)),
     "picked": (picked, EXPERTS, (EXPERT, UNITS)),
     "picked and summed": (picked_and_summed, EXPERTS, (EXPERT, UNITS)),
+    "picked and split": (picked_and_split, HALVES, (EXPERT, factor(5, "psf", copies=4))),
+    "picked in vmap": (picked_in_vmap, EXPERTS, (EXPERT, UNITS, factor(1, "s"))),
+    "second best": (second_best, EXPERTS, (EXPERT, UNITS)),
     "picked one by one": (picked_one_by_one, EXPERTS, (EXPERT, UNITS, factor(1, "s"))),
     "codebook": (codebook, CODE, (factor(2, "pf"), factor(6, "p"))),
     "decoded": (sparse(decoded), SPARSE, FEATURES),
@@ -185,6 +214,31 @@ MODELS: dict[str, tuple[Any, dict[str, Any], tuple[Factor, ...]]] = {
     ),
     "all others": (compared(lambda i: i[:, None] != jnp.arange(6)), SPARSE, FEATURES),
 }  # fmt: skip
+
+
+def shown(i: Array) -> Array:
+    return i[:, None] == jnp.arange(6)
+
+
+# Each of these may give two places the same score, and the first of them is chosen.
+TIED: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "relu in a loop": lambda h: lax.fori_loop(0, 2, lambda _, h: jax.nn.relu(h), h),
+    "relu, scaled": lambda h: h.mean() * jax.nn.relu(h),
+    "relu, normalised": lambda h: jax.nn.relu(h) / (jax.nn.relu(h).sum(-1, keepdims=True) + 1),
+    "relu, and chances": lambda h: jax.nn.softmax(jax.nn.relu(h)),
+    "relu, and more": lambda h: jax.nn.relu(h) + h[:, :1],
+    "by a mask": lambda h: h * (h > 0),
+    "above a threshold": lambda h: jnp.maximum(h, h.mean(-1, keepdims=True)),
+    "masked on the wrong side": lambda h: jnp.where(h > 4, 1e9, h),
+    "twice a relu": lambda h: h + jnp.abs(h),
+    "what relu takes away": lambda h: h - jnp.where(h < 0, h, 0),
+    "rounded": jnp.round,
+    "clipped": lambda h: jnp.clip(h, 0, 1),
+    "in few bits": lambda h: h.astype(jnp.bfloat16),
+    "votes": lambda h: jnp.stack([h > 0, h > 1]).mean(0),
+    "summed in a loop": lambda h: lax.map(jax.nn.relu, h),
+}
 APART: dict[str, tuple[Any, dict[str, Any]]] = {
     "overwritten": (sparse(overwritten), SPARSE),
     "best overwritten": (best_overwritten, SPARSE),
@@ -193,19 +247,7 @@ APART: dict[str, tuple[Any, dict[str, Any]]] = {
     "next one": (compared(lambda i: i[:, None] + 1 == jnp.arange(6)), SPARSE),
     "below": (compared(lambda i: i[:, None] < jnp.arange(6)), SPARSE),
     "as floats": (compared(lambda i: i[:, None].astype(float) == jnp.arange(6.0)), SPARSE),
-    # Units that are all off tie, and the first of them is chosen.
-    "after relu": (compared(lambda i: i[:, None] == jnp.arange(6), jax.nn.relu), SPARSE),
-    "after relu in a loop": (
-        compared(
-            lambda i: i[:, None] == jnp.arange(6),
-            lambda h: lax.fori_loop(0, 2, lambda _, h: jax.nn.relu(h), h),
-        ),
-        SPARSE,
-    ),
-    "rounded": (compared(lambda i: i[:, None] == jnp.arange(6), jnp.round), SPARSE),
-    "clipped": (
-        compared(lambda i: i[:, None] == jnp.arange(6), lambda h: jnp.clip(h, 0, 1)), SPARSE,
-    ),
+    **{name: (compared(shown, prepare), SPARSE) for name, prepare in TIED.items()},
 }  # fmt: skip
 
 
@@ -237,7 +279,7 @@ def test_without_indices_programs_compute_the_same(name: str) -> None:
     with jax.enable_x64(True):
         params, x = as_float64(model(apply, shapes)[1:])
         program = trace(apply, params, x)
-        written = without_indices(program)
+        written = without_indices(program, set(map(id, program.inputs[: len(params)])))
         arguments = [*jax.tree.leaves(params), x]
         (expected,), (got,) = (evaluate(p, arguments, p.outputs) for p in (program, written))
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
@@ -261,6 +303,40 @@ def test_costs_on_data_know_ties_too() -> None:
     np.testing.assert_allclose(back.params["in"], params["in"], rtol=1e-5)
 
 
+def test_padding_ties_all_experts() -> None:
+    """Tokens of zeros have no best expert: what is found must hold on the inputs that are given."""
+
+    def apply(params: Params, x: Array) -> Array:
+        return params["out"][jnp.argmax(x @ params["router"], -1)]
+
+    _, params, x = model(apply, {"router": (3, 4), "out": (4, 2)})
+    assert {f.size for f in ob.discover(apply, params, x).factors} == {4, 1}
+    padded = jnp.concatenate([x, jnp.zeros((2, 3))])
+    assert {f.size for f in ob.discover(apply, params, padded).factors} == {1}
+
+
+@pytest.mark.parametrize("name", ["picked", "picked in vmap", "codebook", "gated"])
+@pytest.mark.parametrize("cost", ["activations", "contributions", "preactivations"])
+def test_costs_on_data_see_what_is_fetched(name: str, cost: str) -> None:
+    apply, shapes, _ = MODELS[name]
+    apply, params, x = plain(apply, shapes, normal(0, 40, 3))
+    sym = ob.discover(apply, params, x)
+    moved = sym.act(sym.random(jax.random.key(1), kinds=("permutation",)), params)
+    back = ob.align(sym, moved, to=params, cost=cost, apply_fn=apply, inputs=x)
+    for leaf, expected in params.items():
+        np.testing.assert_allclose(back.params[leaf], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_counting_for_long_takes_no_time() -> None:
+    def apply(params: Params, x: Array) -> Array:
+        count = jnp.arange(6)
+        for _ in range(40):
+            count = count + count
+        return (jnp.argmax(x @ params["encoder"], -1)[:, None] == count) @ params["decoder"]
+
+    ob.discover(*plain(apply, {"encoder": (3, 6), "decoder": (6, 2)}, normal(0, 7, 3)))
+
+
 def test_experts_in_another_order_are_found() -> None:
     apply, params, x = model(gated, EXPERTS)
     sym = ob.discover(apply, params, x)
@@ -268,3 +344,13 @@ def test_experts_in_another_order_are_found() -> None:
     back = ob.align(sym, moved, to=params)
     for name, leaf in params.items():
         np.testing.assert_allclose(back.params[name], leaf, rtol=1e-3, atol=1e-4)
+
+
+def test_a_temperature_is_no_score() -> None:
+    def apply(params: Params, x: Array) -> Array:
+        which = jnp.argmax(x @ params["router"] * params["temperature"], -1)
+        return params["out"][which]
+
+    shapes = {"router": (3, 4), "temperature": (), "out": (4, 2)}
+    found = ob.discover(*model(apply, shapes))
+    assert {f.size for f in found.factors if "permutation" in f.kinds} == {4}

@@ -210,7 +210,8 @@ def check_covered(symmetry: Symmetry, sites: list[Site], cost: str) -> None:
     if missing:
         raise ValueError(
             f"cost {cost!r} cannot see factor {missing[0]!r} at work (it is read inside a `cond` "
-            "or a `while`, or only together with another's units, which flip): use cost='weights'"
+            "or a `while`, or only together with another's units, which flip, or is fetched by an "
+            "index in a loop): use cost='weights'"
         )
 
 

@@ -7,6 +7,7 @@ model. A probe lists these contractions and evaluates what enters them.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +15,23 @@ import jax
 
 from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
+from onebasin.symmetry.choices import without_indices
 from onebasin.symmetry.discover import Analysis, analyse, understood
 from onebasin.symmetry.elements import Block
 from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.loops import Read, opened
-from onebasin.symmetry.program import Equation, Variable, depends_on, evaluate, origins
+from onebasin.symmetry.program import (
+    Equation,
+    Program,
+    Variable,
+    depends_on,
+    evaluate,
+    origins,
+)
 from onebasin.symmetry.steps import Value
+
+MAX_ENTRIES = 1 << 26
+"""How large a value may become if experts that are fetched all do their work."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,15 +90,16 @@ class Probe:
         *,
         symmetry: Symmetry | None = None,
     ):
+        self._count = len(jax.tree.leaves(params))
         self._analysis = understood(apply_fn, params, inputs)
-        if symmetry is not None and symmetry.factors != self._analysis.symmetry.factors:
+        choices = symmetry is None or symmetry.factors == self._analysis.symmetry.factors
+        if not choices:
             self._analysis = understood(apply_fn, params, inputs, choices=False)
         original = self._analysis.program
-        self._program, seen = opened(original)
-        if any(equation.name == "scan" for equation in original.equations):
-            choices = self._analysis.choices
+        plain = _unfetched(original, self._count) if self._analysis.chosen else original
+        self._program, seen = opened(plain)
+        if plain is not original or any(e.name == "scan" for e in original.equations):
             self._analysis = analyse(self._program, params, original, choices=choices)
-        self._count = len(jax.tree.leaves(params))
         self._data = depends_on(self._program, self._program.inputs[self._count :])
         self._origins = origins(self._program, self._program.inputs[: self._count])
         self._watched: list[Variable] = []
@@ -128,6 +141,17 @@ class Probe:
         origin, moves = self._origins.get(id(variable), (None, []))
         data = id(variable) in self._data
         return Captured(number, blocks, leaves.get(id(variable)), data, origin, tuple(moves))
+
+
+def _unfetched(program: Program, count: int) -> Program:
+    """A program whose experts all do their work before some are chosen, unless that is too much."""
+    written = without_indices(program, set(map(id, program.inputs[:count])))
+    fetches = [
+        sum(equation.name in ("dynamic_slice", "gather") for equation in each.equations)
+        for each in (program, written)
+    ]
+    sizes = [math.prod(v.shape) for equation in written.equations for v in equation.outputs]
+    return written if fetches[1] < fetches[0] and max(sizes) <= MAX_ENTRIES else program
 
 
 def _names_along(analysis: Analysis, read: Read) -> set[str]:

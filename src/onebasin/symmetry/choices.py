@@ -10,61 +10,82 @@ sparse autoencoders choose in this way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.symmetry.generic import Generic
 from onebasin.symmetry.late import Late, in_steps, lifted, looked_up
 from onebasin.symmetry.lookups import look_up, look_up_one, put
 from onebasin.symmetry.program import Equation, Program, Variable, new_equation
 from onebasin.symmetry.rows import Row, Rows
-from onebasin.symmetry.ties import Ties
 
 
-def without_indices(program: Program) -> Program:
-    """A program that computes the same wherever no two entries tie, with rows for indices.
+def without_indices(program: Program, parameters: Collection[int]) -> Program:
+    """A program that computes the same wherever no two scores tie, with rows for indices.
 
-    What is not understood goes on using the index.
+    What is not understood goes on using the index. Where scores may well tie, nothing changes.
+
+    Args:
+        program: The program.
+        parameters: The ids of its variables that are parameters, or parts of some.
     """
-    if not any(equation.name in _CHOOSERS for equation in program.equations):
-        return program
+    choosers = [each for each in program.equations if each.name in _CHOOSERS]
     rows = Rows(program)
-    ties = Ties(rows.known)
+    generic = Generic(program, parameters, rows.known)
+    told = {
+        id(each)
+        for each in choosers
+        if generic.along(each.inputs[0], _axis(each), _LOST.get(each.name, 0))
+    }
+    if not told:
+        return program
     lates: dict[int, Late] = {}
-    for equation in _in_steps(program.equations, lates):
-        read, use = _LOOKUPS.get(equation.name), _USES.get(equation.name)
-        result = use(rows, equation) if use else None
-        late = (read and read(rows, equation)) or lifted(rows, lates, equation)
-        if late is not None:
-            lates[id(equation.outputs[0])] = late
-            result = looked_up(rows, late)
-        if result is None:
-            rows.equations.append(equation)
-        else:
-            rows.equations.append(new_equation(lax.copy_p, [result], equation.outputs[0]))
-        rows.makers.update((id(v), equation) for v in equation.outputs)
-        ties.note(equation)
-        choose = _CHOOSERS.get(equation.name)
-        if choose is None:
-            rows.follow(equation)
-        elif not ties.among(equation.inputs[0]):
-            choose(rows, equation)
+    for each in program.equations:
+        for equation in in_steps(lates, each):
+            _write(rows, lates, equation)
+            if id(equation) in told:
+                _CHOOSERS[equation.name](rows, equation)
     return program.rewritten(rows.equations)
 
 
-def _in_steps(equations: list[Equation], lates: dict[int, Late]) -> Iterator[Equation]:
-    for equation in equations:
-        yield from in_steps(lates, equation)
+def _write(rows: Rows, lates: dict[int, Late], equation: Equation) -> None:
+    """Appends an equation, or what stands for it."""
+    if equation.name in _LOOKUPS:
+        late = _LOOKUPS[equation.name](rows, equation)
+    else:
+        late = lifted(rows, lates, equation)
+    if late is not None:
+        lates[id(equation.outputs[0])] = late
+        result: Variable | None = looked_up(rows, late)
+    else:
+        use = _USES.get(equation.name)
+        result = use(rows, equation) if use else None
+    if result is None:
+        rows.equations.append(equation)
+    else:
+        rows.equations.append(new_equation(lax.copy_p, [result], equation.outputs[0]))
+    rows.makers.update((id(v), equation) for v in equation.outputs)
+    rows.follow(equation)
+
+
+def _axis(chooser: Equation) -> int:
+    """The axis along which something is chosen."""
+    params, rank = chooser.params, len(chooser.inputs[0].shape)
+    if chooser.name == "top_k":
+        return int(params.get("axis", rank - 1)) % rank
+    return int(params["dimension"] if chooser.name == "sort" else params["axes"][0])
 
 
 def _extreme(rows: Rows, equation: Equation) -> None:
     """Argmax and argmin."""
-    (axis,) = equation.params["axes"]
+    axis = _axis(equation)
     best = jnp.max if equation.name == "argmax" else jnp.min
 
     def row(x: Any) -> Any:
+        x = lax.optimization_barrier(x)
         return jnp.moveaxis(x == best(x, axis, keepdims=True), axis, -1)
 
     rows[equation.outputs[0]] = Row.new(rows.write(row, equation.inputs[0]))
@@ -73,13 +94,12 @@ def _extreme(rows: Rows, equation: Equation) -> None:
 def _extremes(rows: Rows, equation: Equation) -> None:
     """The places of top_k."""
     values, index = equation.outputs
-    axis = equation.params.get("axis", len(values.shape) - 1)
-    rows[index] = _ranked(rows, equation.inputs[0], values, axis)
+    rows[index] = _ranked(rows, equation.inputs[0], values, _axis(equation))
 
 
 def _order(rows: Rows, equation: Equation) -> None:
     """Argsort: what counts along is sorted by the entries."""
-    axis = equation.params["dimension"]
+    axis = _axis(equation)
     if len(equation.inputs) != 2 or equation.params["num_keys"] != 1:
         return
     source, places = equation.inputs
@@ -133,6 +153,8 @@ def _at_every(
     return read
 
 
+_LOST = {"argmax": -1, "top_k": -1, "argmin": 1}
+"""The side on which no entry is chosen."""
 _CHOOSERS: dict[str, Callable[[Rows, Equation], None]] = {
     "argmax": _extreme,
     "argmin": _extreme,
@@ -140,11 +162,10 @@ _CHOOSERS: dict[str, Callable[[Rows, Equation], None]] = {
     "sort": _order,
 }
 _USES: dict[str, Callable[[Rows, Equation], Variable | None]] = {
-    "eq": _compare,
-    "ne": _compare,
+    **dict.fromkeys(("eq", "ne"), _compare),
+    **dict.fromkeys(("scatter", "scatter-add", "scatter_add"), put),
 }
 _LOOKUPS: dict[str, Callable[[Rows, Equation], Late | None]] = {
     "gather": look_up,
     "dynamic_slice": look_up_one,
 }
-_USES |= dict.fromkeys(("scatter", "scatter-add", "scatter_add"), put)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from onebasin.symmetry.pieces import Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
 from onebasin.symmetry.steps import Value
 from onebasin.symmetry.unroll import unrolled
-from onebasin.symmetry.verify import check_discovered
+from onebasin.symmetry.verify import check_discovered, check_symmetry
 
 ROUNDING = 1e-9
 
@@ -41,6 +42,10 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     A model may round: through casts to float16 and bfloat16 (or `jax.lax.reduce_precision` to as
     many bits) scalings hold up to that rounding. Through coarser formats, such as those of eight
     bits, a rescaled unit would be another one, and it is given none.
+
+    Experts, codes and features that are chosen by their scores (argmax, top-k, argsort) can trade
+    places where no scores tie: they are taken to if scores have weights of their own and the proof
+    on all inputs finds none.
 
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`: any function that JAX can trace.
@@ -64,15 +69,15 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     _check_function(apply_fn)
     _check_arrays(params)
     found = understood(apply_fn, params, inputs)
-    try:
-        check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
-    except SymmetryError:
-        # Of entries that tie the first is chosen, so that places are told apart.
-        known = found.symmetry.factors
-        found = understood(apply_fn, params, inputs, choices=False)
-        if found.symmetry.factors == known:
-            raise
-        check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
+    if found.chosen:
+        # Where scores tie the first is chosen, and any input may make them tie.
+        try:
+            check_symmetry(found.symmetry, apply_fn, params, inputs, power=False)
+            return found.symmetry
+        except SymmetryError:
+            with _known_warnings():
+                found = understood(apply_fn, params, inputs, choices=False)
+    check_discovered(found.symmetry, found.program, apply_fn, params, inputs)
     return found.symmetry
 
 
@@ -85,7 +90,7 @@ class Analysis:
     names: dict[Atom, str]
     planner: Planner
     types: dict[int, Value | Pieces]
-    choices: bool
+    chosen: bool
 
 
 def understood(
@@ -97,11 +102,18 @@ def understood(
     longer = unrolled(program, program.inputs[: len(jax.tree.leaves(params))])
     if longer is None:
         return found
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownPrimitiveWarning)
+    with _known_warnings():
         other = analyse(longer, params, choices=choices)
     copies, more = (each.symmetry.log_copies() for each in (found, other))
     return other if more > copies * (1 + ROUNDING) else found
+
+
+@contextlib.contextmanager
+def _known_warnings() -> Iterator[None]:
+    """What was said of a program is not said again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownPrimitiveWarning)
+        yield
 
 
 def analyse(
@@ -151,7 +163,7 @@ def analyse(
             if number not in used and _is_float(leaf) and 0 not in leaf.shape
         ),
     )
-    return Analysis(program, symmetry, names, planner, recorder.types, choices)
+    return Analysis(program, symmetry, names, planner, recorder.types, recorder.chosen)
 
 
 def _level() -> int:
@@ -212,6 +224,7 @@ def _interpret(
     used |= {id(v) for v in program.outputs}
     parts: list[Part] = []
     arguments: list[Value | Pieces] = []
+    recorder.parameters.update(map(id, program.inputs[: len(leaves)]))
     for number, variable in enumerate(program.inputs):
         if number >= len(leaves) or id(variable) not in used or not _is_float(leaves[number]):
             arguments.append(interpret.fixed(variable.shape))

@@ -15,6 +15,7 @@ from onebasin.symmetry.parity import expanded
 from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
 from onebasin.symmetry.program import (
+    MOVES,
     Equation,
     Program,
     Variable,
@@ -66,7 +67,25 @@ class Interpreter(Recorder):
         self.apart = apart or {}
         self.choices = choices
         self.types: dict[int, Argument] = {}
+        # Values are known by the ids of variables: these must live as long.
+        self.programs: list[Program] = []
+        self.parameters: set[int] = set()
+        self.chosen = False
         self.reshapes: list[Argument] = []
+
+    def follow_parameters(self, equation: Equation) -> None:
+        """Notes what is a parameter, or a part of one, after an equation."""
+        if (
+            equation.name in (*MOVES, "slice", "split")
+            and id(equation.inputs[0]) in self.parameters
+        ):
+            self.parameters.update(map(id, equation.outputs))
+
+    def enter(self, body: Program, arguments: Sequence[Variable]) -> Program:
+        """A body, its inputs being parameters where its arguments are."""
+        pairs = zip(arguments, body.inputs, strict=True)
+        self.parameters.update(id(v) for own, v in pairs if id(own) in self.parameters)
+        return body
 
     def candidates(self) -> dict[int, int]:
         """Reshapes whose results turned out to be picked apart, with the axis."""
@@ -96,8 +115,12 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
             values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
-    chosen = without_indices(program) if recorder.choices else program
-    for equation in expanded(rewritten(chosen), rules_elementwise.ODD).equations:
+    chosen = without_indices(program, recorder.parameters) if recorder.choices else program
+    recorder.chosen |= chosen is not program
+    written = expanded(rewritten(chosen), rules_elementwise.ODD)
+    recorder.programs += [program, written]
+    for equation in written.equations:
+        recorder.follow_parameters(equation)
         operands = [read(variable) for variable in equation.inputs]
         values.update(
             zip(map(id, equation.outputs), _step(recorder, equation, operands), strict=True)
@@ -151,7 +174,7 @@ def scan(recorder: Interpreter, equation: Equation, values: list[Value]) -> list
         slices += recorder.operation([Operand(value, names)], [(value.shape[1:], names[1:])])
     states = [_carried(recorder, start) for start in starts]
     live = [True] * len(states) + equation.live[len(states) :]
-    body = flatten(params["jaxpr"], live)
+    body = recorder.enter(flatten(params["jaxpr"], live), equation.inputs)
     results = run_live(recorder, body, [*consts, *states, *slices], live)
     for state, after in zip(states, results, strict=False):
         assert after is not None
@@ -185,7 +208,8 @@ def while_loop(recorder: Interpreter, equation: Equation, values: list[Value]) -
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     cond_consts, body_consts = values[: split[0]], values[split[0] : split[1]]
     states = [_carried(recorder, start) for start in values[split[1] :]]
-    results = run(recorder, flatten(params["body_jaxpr"]), [*body_consts, *states])
+    body = recorder.enter(flatten(params["body_jaxpr"]), equation.inputs[split[0] :])
+    results = run(recorder, body, [*body_consts, *states])
     for state, after in zip(states, results, strict=True):
         _link(recorder, state, after)
     (going,) = run(recorder, flatten(params["cond_jaxpr"]), [*cond_consts, *states])
@@ -196,7 +220,12 @@ def while_loop(recorder: Interpreter, equation: Equation, values: list[Value]) -
 def cond(recorder: Interpreter, equation: Equation, values: list[Value]) -> list[Value]:
     which, *operands = values
     branches = [
-        run_live(recorder, flatten(branch, equation.live), operands, equation.live)
+        run_live(
+            recorder,
+            recorder.enter(flatten(branch, equation.live), equation.inputs[1:]),
+            operands,
+            equation.live,
+        )
         for branch in equation.params["branches"]
     ]
     outputs = []

@@ -64,8 +64,14 @@ def lifted(rows: Rows, lates: Mapping[int, Late], equation: Equation) -> Late | 
 
 
 def in_steps(lates: Mapping[int, Late], equation: Equation) -> list[Equation]:
-    """A product that sums over an index and over more at once, the index by itself and last."""
+    """An equation in such steps that each can be lifted.
+
+    A split is several slices; a product that sums over an index and over more at once sums over the
+    index by itself, and last.
+    """
     found = [lates[id(v)] for v in equation.inputs if id(v) in lates]
+    if equation.name == "split" and found:
+        return _slices(equation)
     if equation.name != "dot_general" or len(found) != 2:
         return [equation]
     left, right = found
@@ -94,6 +100,18 @@ def in_steps(lates: Mapping[int, Late], equation: Equation) -> list[Equation]:
         lax.reduce_sum_p, [each], equation.outputs[0], axes=axes, out_sharding=None
     )
     return [product, total]
+
+
+def _slices(equation: Equation) -> list[Equation]:
+    """The parts of a split, one by one."""
+    axis, start, made = equation.params["axis"], 0, []
+    for output, length in zip(equation.outputs, equation.params["sizes"], strict=True):
+        first = tuple(start if d == axis else 0 for d in range(len(output.shape)))
+        last = tuple(a + n for a, n in zip(first, output.shape, strict=True))
+        ends = {"start_indices": first, "limit_indices": last, "strides": None}
+        made.append(new_equation(lax.slice_p, equation.inputs, output, **ends))
+        start += length
+    return made
 
 
 def looked_up(rows: Rows, late: Late) -> Variable:
@@ -128,6 +146,10 @@ def _axes_after(equation: Equation, lates: Sequence[Late | None]) -> Axes | None
         return tuple(a for d, a in enumerate(first) if d not in gone)
     if name == "dot_general":
         return _axes_of_product(equation, lates)
+    if name == "slice":
+        source, target = equation.inputs[0].shape, equation.outputs[0].shape
+        whole = all(n == m or a is None for n, m, a in zip(source, target, first, strict=True))
+        return first if whole else None
     came = sources_of_axes(equation)
     return None if came is None else tuple(None if c is None else first[c] for c in came)
 

@@ -73,12 +73,24 @@ def look_up(rows: Rows, equation: Equation) -> Late | None:
     numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
     batching = numbers.operand_batching_dims, numbers.start_indices_batching_dims
     along, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
-    lookup = _lookup(rows, array, indices, along, batching, dropped)
+    kept = [d for d in range(len(array.shape)) if d not in (*dropped, *batching[0])]
+    # One entry of an axis may be kept as an axis of one, as a slice that is vmapped does.
+    single = [d for d in kept if sizes[d] == 1 < array.shape[d]]
+    lookup = _lookup(rows, array, indices, along, batching, (*dropped, *single), sizes)
     rank = len(array.shape)
     if lookup is None or any(sizes[d] != array.shape[d] for d in lookup.windows(rank)):
         return None
     shape = equation.outputs[0].shape
-    return lookup.late(rows, array, lookup.spread(rank, numbers.offset_dims, len(shape)), shape)
+    ones = [numbers.offset_dims[kept.index(d)] for d in single]
+    left = [d for d in range(len(shape)) if d not in ones]
+    offsets = [left.index(d) for d in numbers.offset_dims if d not in ones]
+    names = lookup.spread(rank, offsets, len(left))
+    late = lookup.late(rows, array, names, tuple(shape[d] for d in left))
+    if not ones:
+        return late
+    axes = [None if d in ones else late.axes[left.index(d)] for d in range(len(shape))]
+    everywhere = rows.write(lambda a: jnp.expand_dims(a, ones), late.everywhere)
+    return Late(late.base, tuple(axes), everywhere)
 
 
 def look_up_one(rows: Rows, equation: Equation) -> Late | None:
@@ -137,6 +149,7 @@ def _lookup(
     along: Sequence[int],
     batching: tuple[Sequence[int], Sequence[int]],
     dropped: Sequence[int],
+    sizes: Sequence[int] = (),
 ) -> Lookup | None:
     """Indices as a lookup, if all their components are of the two kinds.
 
@@ -147,6 +160,7 @@ def _lookup(
         along: The axis of the array for each component.
         batching: Axes of the array, and those of the indices that go along with them.
         dropped: The axes of the array of which one entry is meant.
+        sizes: How much of each axis is meant, if not just one entry.
     """
     together, found = dict(zip(*batching, strict=True)), []
     columns = _columns(rows, indices)
@@ -156,6 +170,11 @@ def _lookup(
         row = rows[column]
         if row is not None and row.places == array.shape[d]:
             found.append((row, d))
+            continue
+        if sizes and sizes[d] == array.shape[d]:
+            start = rows.constant(column)
+            if start is None or start.any():
+                return None
             continue
         axis = rows.counts_along(column, column.shape)
         if axis is None or axis in together.values() or column.shape[axis] != array.shape[d]:

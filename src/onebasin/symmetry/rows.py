@@ -20,7 +20,7 @@ from onebasin.symmetry.program import (
     sources_of_axes,
 )
 
-MAX_ENTRIES = 1 << 20
+MAX_ENTRIES = 1 << 24
 """How large a constant may be to be looked at for counting 0, 1, 2, ..."""
 
 _ON_CONSTANTS = (*MOVES, "iota", "add", "concatenate", "lt", "mul", "select_n", "slice")
@@ -67,6 +67,7 @@ class Rows:
         self.makers: dict[int, Equation] = {}
         self.equations: list[Equation] = []
         self._rows: dict[int, Row] = {}
+        self._constants: dict[int, np.ndarray | None] = {}
 
     def __getitem__(self, index: Variable) -> Row | None:
         return self._rows.get(id(index))
@@ -87,7 +88,7 @@ class Rows:
 
     def _moved(self, equation: Equation) -> Row | None:
         row = self[equation.inputs[0]] if equation.inputs else None
-        if row is None or equation.name not in (*MOVES, "slice"):
+        if row is None or equation.name not in (*MOVES, "slice", "rev"):
             return None
         if equation.name == "convert_element_type":
             dtype = equation.params["new_dtype"]
@@ -105,7 +106,7 @@ class Rows:
         along = [
             d for d in range(len(row.axes)) if row.is_distinct([d]) and row.axes[d] is not None
         ]
-        return Row.new(moved, along[0] if along and equation.name == "slice" else None)
+        return Row.new(moved, along[0] if along and equation.name in ("slice", "rev") else None)
 
     def _bounded(self, equation: Equation) -> Row | None:
         """The row of an index that is within the bounds already."""
@@ -134,27 +135,31 @@ class Rows:
 
     def counts_along(self, variable: Variable, shape: Sequence[int]) -> int | None:
         """The axis along which a constant is 0, 1, 2, ..., in a shape that it is broadcast to."""
-        array = self._constant(variable)
+        array = self.constant(variable)
         if array is None or array.ndim != len(shape):
             return None
         for axis, n in enumerate(array.shape):
             count = np.arange(n).reshape([-1 if d == axis else 1 for d in range(array.ndim)])
-            if 1 < n == shape[axis] and np.all(array == count):
+            if n == shape[axis] and np.all(array == count):
                 return axis
         return None
 
-    def _constant(self, variable: Variable) -> np.ndarray | None:
+    def constant(self, variable: Variable) -> np.ndarray | None:
         """The entries of a value that depends on no parameter and no input."""
         if variable.constant is not None:
             return np.asarray(variable.constant)
         maker = self.makers.get(id(variable))
-        if maker is None or maker.name not in _ON_CONSTANTS:
+        small = math.prod(variable.shape) <= MAX_ENTRIES
+        if maker is None or maker.name not in _ON_CONSTANTS or not small:
             return None
-        inputs = [self._constant(v) for v in maker.inputs]
-        if math.prod(variable.shape) > MAX_ENTRIES or any(array is None for array in inputs):
-            return None
-        with jax.ensure_compile_time_eval():
-            return np.asarray(maker.primitive.bind(*inputs, **maker.params))
+        if id(variable) not in self._constants:
+            inputs = [self.constant(v) for v in maker.inputs]
+            found = None
+            if all(array is not None for array in inputs):
+                with jax.ensure_compile_time_eval():
+                    found = np.asarray(maker.primitive.bind(*inputs, **maker.params))
+            self._constants[id(variable)] = found
+        return self._constants[id(variable)]
 
     def uniform(self, variable: Variable, axis: int) -> bool:
         """Whether a value was repeated along an axis."""

@@ -87,7 +87,7 @@ def check_discovered(
     if few is not None and _holds_on_two(symmetry, apply_fn, params, few):
         return
     model = Trial(symmetry, apply_fn, params, inputs, 0)
-    _prove(model, model.tolerance, 1)
+    _prove(model, model.tolerance, 2)
 
 
 def _holds_on_two(
@@ -102,7 +102,9 @@ def _holds_on_two(
     except SymmetryError:
         return False
     model.look_at_one()
-    return model.walk(_random_element(symmetry, model.rng, None)) <= model.tolerance
+    first = _random_element(symmetry, model.rng, None)
+    second = _random_element(symmetry, model.rng, first)
+    return all(model.walk(element) <= model.tolerance for element in (first, second))
 
 
 def _prove(model: Trial, limit: float, num_elements: int) -> float:
@@ -139,16 +141,20 @@ def _random_element(
 ) -> Element:
     """Like `Symmetry.random`, in NumPy: nothing to compile for models with many factors.
 
-    A permutation leaves no unit where it was, lest it be one that is not like the others, and a
-    sign that was not flipped last time is flipped now.
+    The first time a permutation leaves no unit where it was, lest it be one that is not like the
+    others; that is one cycle, so the next time it is any but the identity. A sign that was not
+    flipped last time is flipped now.
     """
     identity = symmetry.identity(np)
 
     def permute(plain: np.ndarray) -> np.ndarray:
-        cycle = rng.permuted(plain, axis=-1)
-        drawn = np.empty_like(plain)
-        np.put_along_axis(drawn, cycle, np.roll(cycle, 1, axis=-1), axis=-1)
-        return drawn
+        drawn = rng.permuted(plain, axis=-1)
+        if previous is not None:
+            same = np.all(drawn == plain, axis=-1, keepdims=True)
+            return np.where(same, np.roll(plain, 1, axis=-1), drawn)
+        cycle = np.empty_like(plain)
+        np.put_along_axis(cycle, drawn, np.roll(drawn, 1, axis=-1), axis=-1)
+        return cycle
 
     def flip(name: str, plain: np.ndarray) -> np.ndarray:
         if previous is not None:
