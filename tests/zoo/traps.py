@@ -73,7 +73,7 @@ def cosine(activation: Callable[[Array], Array]) -> Callable[[Params, Array], Ar
 def experts(params: Params, x: Array) -> Array:
     """Three experts, all computed, one kept: the mask stands along their axis."""
     h = jax.nn.relu(x @ params["w"] + params["b"])
-    weights = jax.nn.softmax(h @ params["router"])
+    weights = jax.nn.softmax(h @ params["router"] + params["r"])
     mask = jax.nn.one_hot(jnp.argmax(weights, axis=-1), 3, dtype=h.dtype)
     units = jax.nn.relu(jnp.einsum("bi,eij->bej", h, params["up"]) + params["c"])
     outputs = jnp.einsum("bej,ejk->bek", units, params["down"])
@@ -83,7 +83,7 @@ def experts(params: Params, x: Array) -> Array:
 def experts_top_k(params: Params, x: Array) -> Array:
     """Two experts of three, their weights gathered for each example."""
     h = jax.nn.relu(x @ params["w"] + params["b"])
-    weights, chosen = jax.lax.top_k(jax.nn.softmax(h @ params["router"]), 2)
+    weights, chosen = jax.lax.top_k(jax.nn.softmax(h @ params["router"] + params["r"]), 2)
     units = jax.nn.relu(jnp.einsum("bi,bkij->bkj", h, params["up"][chosen]) + params["c"][chosen])
     return jnp.einsum("bk,bkj,bkjo->bo", weights, units, params["down"][chosen])
 
@@ -92,6 +92,7 @@ EXPERTS = {
     "w": (3, 5),
     "b": (5,),
     "router": (5, 3),
+    "r": (3,),
     "up": (3, 5, H),
     "c": (3, H),
     "down": (3, H, 2),
