@@ -123,11 +123,19 @@ class Generic:
                 if lost < 0 and self._is_positive(value) and self.along(value, axis, lost):
                     return True
                 continue
-            if self.along(value, axis, side) and self._repeated(other, axis):
+            bias = maker.name in ("add", "sub") and self._is_parameter(value)
+            if (bias or self._repeated(other, axis)) and self.along(value, axis, side):
                 return True
         makers = [self._makers.get(id(v)) for v in maker.inputs]
         folded = any(each is not None and each.name == "abs" for each in makers)
         return not folded and all(self.along(v, axis) for v in maker.inputs)
+
+    def _is_parameter(self, value: Variable) -> bool:
+        """Whether a value is a parameter, moved or not."""
+        if id(value) in self._parameters:
+            return True
+        maker = self._makers.get(id(value))
+        return maker is not None and maker.name in MOVES and self._is_parameter(maker.inputs[0])
 
     def _is_mask(self, value: Variable) -> bool:
         """Whether a value is made of zeros and ones."""
