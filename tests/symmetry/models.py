@@ -1,5 +1,6 @@
 """Small plain models whose groups have every shape that elements can take."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from zoo.case import Model, normal, plain
 from zoo.recurrent import residual_scan
+
+import onebasin as ob
 
 Array = jax.Array
 Params = dict[str, Array]
@@ -106,3 +109,11 @@ MODELS: dict[str, Callable[[], Model]] = {
         nested, {"w": (2, 3, 3, 4), "v": (2, 3, 4), "mix": (2, 3)}, normal(0, 5, 3)
     ),
 }
+
+
+def still(sym: ob.Symmetry, path: str) -> ob.Symmetry:
+    """The group that does not move a leaf, which it ought to."""
+    leaves = tuple(
+        dataclasses.replace(leaf, blocks=()) if leaf.path == path else leaf for leaf in sym.leaves
+    )
+    return dataclasses.replace(sym, leaves=leaves)

@@ -290,23 +290,22 @@ def find_flips(
         for site, flips in zip(sites, found, strict=True):
             partner, block = site.partner, site.partner_block
             whole = {*site.layers, *symmetry.parents[site.factor]}
-            flipped = bool(partner and block and turned(partner, block))
             if site.factor == name:
                 if turned(site.value, site.block):
                     flips.own.add(generator)
             elif whole.issuperset(index):
                 if turned(site.value, site.block):
                     flips.turns.append((name, generator))
-                if partner and partner.data and flipped:
+                if partner and partner.data and block and turned(partner, block):
                     flips.partner_turns.append((name, generator))
             elif name in _others(symmetry, site.factor, site.block):
                 flips.torn |= turned(site.value, site.block)
             elif _apart(symmetry.factor(name), site) and turned(site.value, site.block):
-                if flipped:
+                if partner and block and turned(partner, block):
                     flips.cancelled.add((name, generator))
                     continue
                 flips.loose.append((name, generator))
-            if block and flipped and _is_made(site):
+            if partner and block and _is_made(site) and turned(partner, block):
                 places = tuple(block.sides.index(side) for side in index if side in block.sides)
                 flips.partner_signs.append(Weighting(name, generator, places, 1.0))
     return found

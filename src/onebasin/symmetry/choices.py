@@ -33,6 +33,8 @@ def without_indices(program: Program, parameters: Collection[int]) -> Program:
         parameters: The ids of its variables that are parameters, or parts of some.
     """
     choosers = [each for each in program.equations if each.name in _CHOOSERS]
+    if not choosers:
+        return program
     rows = Rows(program)
     generic = Generic(program, parameters, rows.known)
     told = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,9 +21,9 @@ from onebasin.symmetry.program import (
     depends_on,
     evaluate,
     flatten,
-    inlined,
     live_equations,
     scan_counts,
+    written,
 )
 
 
@@ -147,7 +147,7 @@ def _stacked(
 
     for function, variables, stacked in ((constant, once, 0), (each_step, apart, 1)):
         if variables:
-            found = _write(function, equation.inputs, equations)
+            found = written(function, equation.inputs, equations)
             places |= {id(v): (own, stacked) for v, own in zip(variables, found, strict=True)}
     outputs, found = _watched(equation, body, live, inside, equations)
     places |= {id(v): (own, 1) for v, own in zip(inside, found, strict=True)}
@@ -178,7 +178,7 @@ def _watched(
         length, reverse = equation.params["length"], equation.params["reverse"]
         return lax.scan(step, start, stacked, length=length, reverse=reverse)
 
-    results = _write(run, equation.inputs, equations)
+    results = written(run, equation.inputs, equations)
     own = iter(results[: len(kept)])
     outputs = [next(own) if keep else v for v, keep in zip(equation.outputs, live, strict=True)]
     return outputs, results[len(kept) :]
@@ -187,10 +187,3 @@ def _watched(
 def _part(program: Program, wanted: list[Variable]) -> Program:
     """What of a program is needed for some of its values."""
     return Program(program.inputs, [], live_equations(program.equations, wanted), wanted)
-
-
-def _write(
-    function: Callable[..., Any], inputs: list[Variable], equations: list[Equation]
-) -> list[Variable]:
-    """Appends the equations of a function of some variables, and returns what it gives."""
-    return inlined(jax.make_jaxpr(function)(*(v.aval for v in inputs)), inputs, equations)

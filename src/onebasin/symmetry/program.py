@@ -135,6 +135,13 @@ def inlined(
     return _inline(closed.jaxpr, closed.consts, inputs, equations, _CALLS | _CUSTOM)
 
 
+def written(
+    function: Callable[..., Any], inputs: Sequence[Variable], equations: list[Equation]
+) -> list[Variable]:
+    """Appends the equations of a function of some variables, and returns what it gives."""
+    return inlined(jax.make_jaxpr(function)(*(v.aval for v in inputs)), list(inputs), equations)
+
+
 def _inline(
     jaxpr: core.Jaxpr,
     consts: Sequence[Any],

@@ -15,9 +15,9 @@ from onebasin.symmetry.program import (
     Equation,
     Program,
     Variable,
-    inlined,
     numbers,
     sources_of_axes,
+    written,
 )
 
 MAX_ENTRIES = 1 << 24
@@ -77,8 +77,7 @@ class Rows:
 
     def write(self, function: Callable[..., Any], *inputs: Variable) -> Variable:
         """Appends the equations of a function, and returns what it gives."""
-        program = jax.make_jaxpr(function)(*(v.aval for v in inputs))
-        return inlined(program, list(inputs), self.equations)[0]
+        return written(function, inputs, self.equations)[0]
 
     def follow(self, equation: Equation) -> None:
         """Notes the row of an index that an equation moves, or brings within bounds."""
