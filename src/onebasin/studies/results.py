@@ -214,11 +214,24 @@ def middle(values: np.ndarray, share: float = 0.9) -> Cell:
     return Cell(value=median, low=low, high=high)
 
 
-def interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Cell:
-    """The mean of a few runs, with Student's interval for it; one run has none."""
+def interval(
+    values: Sequence[float] | np.ndarray, level: float = 0.95, *, log: bool = False
+) -> Cell:
+    """The mean of a few runs, with Student's interval for it; one run has none.
+
+    Args:
+        values: One number for each run.
+        level: How sure the interval is.
+        log: Whether mean and interval are those of the logarithms, taken back: for seconds and
+            other positive numbers, which lie far apart upwards and never below zero.
+    """
     from scipy import stats
 
     values = np.asarray(values, float)
+    if log:
+        found = interval(np.log(values), level)
+        ends = {k: float(np.exp(v)) for k, v in found if isinstance(v, float)}
+        return found.model_copy(update=ends)
     mean = float(values.mean())
     if len(values) < 2:
         return Cell(value=mean)

@@ -12,7 +12,17 @@ import numpy as np
 from onebasin.align import align, barrier
 from onebasin.evaluate import kl, wasserstein
 from onebasin.posterior import Gaussian, Mixture
-from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
+from onebasin.studies.results import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Panel,
+    Row,
+    Series,
+    Table,
+    interval,
+)
 from onebasin.studies.step import Step
 from onebasin.studies.variational.base import (
     COSTS,
@@ -176,7 +186,7 @@ def alignment(step: Step) -> None:
             row = Row(label=COSTS.get(cost, cost), group=case.label, cells=cells)
             rows.append(row)
             if cost != "none":
-                spent = {"seconds": over_pairs(seconds, float)}
+                spent = {"seconds": interval(seconds, log=True)}
                 times.append(row.model_copy(update={"cells": spent}))
     step.show(
         Table(
@@ -198,8 +208,8 @@ def alignment(step: Step) -> None:
         Table(
             name="alignment-seconds",
             title="How long one alignment takes by each cost",
-            text=f"Means over {config.num_pairs} independent pairs with 95 % intervals, with what "
-            "was compiled on the way.",
+            text=f"Geometric means over {config.num_pairs} independent pairs with 95 % intervals, "
+            "with what was compiled on the way.",
             columns=[Column(key="seconds", label="seconds", digits=3, better="lower")],
             rows=times,
         )
