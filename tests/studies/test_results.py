@@ -32,4 +32,5 @@ def test_interval_of_logarithms_stays_above_zero_and_knows_no_unit() -> None:
 def test_one_run_has_no_interval(log: bool) -> None:
     found = interval([3.0], log=log)
     assert found.value == pytest.approx(3)
-    assert found.low is None and found.high is None
+    assert found.low is None
+    assert found.high is None
