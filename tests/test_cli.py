@@ -1,6 +1,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,6 +38,13 @@ def test_version() -> None:
     result = invoke("--version")
     assert result.exit_code == 0
     assert result.stdout == f"onebasin {version('onebasin')}\n"
+
+
+def test_python_runs_the_package_as_the_command() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "onebasin", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout == f"onebasin {version('onebasin')}\n"
 
 
 @pytest.mark.parametrize("command", ["symmetries", "demo", "study"])

@@ -37,10 +37,11 @@ def test_inputs_may_be_lists_of_numbers() -> None:
             ob.predict(net.apply, ob.Draws(stacked), odd)
 
 
-def test_stacked_parameters_are_to_be_wrapped() -> None:
-    net, stacked = nets()
+@pytest.mark.parametrize(("count", "batch_size"), [(5, 1000), (7, 1000), (3, 3)])
+def test_stacked_parameters_are_to_be_wrapped(count: int, batch_size: int) -> None:
+    net, stacked = nets(count=count)
     with pytest.raises(ValueError, match=r"several networks, stacked.*onebasin\.Draws\(params\)"):
-        ob.predict(net.apply, stacked, X)
+        ob.predict(net.apply, stacked, X, batch_size=batch_size)
 
 
 def test_other_errors_are_those_of_the_model() -> None:

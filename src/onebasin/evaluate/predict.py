@@ -15,6 +15,10 @@ from onebasin.posterior.trees import with_arrays
 from onebasin.symmetry.keys import key_or_first
 
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": jax.nn.softmax, "identity": lambda x: x}
+STACKED = (
+    "the parameters are those of several networks, stacked, expected one network: wrap them, as in "
+    "onebasin.Draws(params)"
+)
 
 
 def predict(
@@ -70,15 +74,17 @@ def predict(
     if isinstance(posterior, Mixture):
         posterior, num_samples = posterior.sample(key, num_samples or 100), None
     if not isinstance(posterior, Draws):
+        first = _first_outputs(apply_fn, posterior, inputs)
         try:
-            return _of_network(apply_fn, link, size, posterior, inputs)[None]
+            outputs = _of_network(apply_fn, link, size, posterior, inputs)
         except Exception as error:
-            if _are_stacked(apply_fn, posterior, inputs):
-                raise ValueError(
-                    "the parameters are those of several networks, stacked, expected one network: "
-                    "wrap them, as in onebasin.Draws(params)"
-                ) from error
+            if first is not None:
+                raise ValueError(STACKED) from error
             raise
+        # As many networks as examples: arrays broadcast, and nothing fails.
+        if first is not None and outputs.ndim > first.ndim:
+            raise ValueError(STACKED)
+        return outputs[None]
     if num_samples is not None and num_samples > len(posterior):
         raise ValueError(
             f"got num_samples={num_samples}, and there are {len(posterior)} draws: expected at "
@@ -90,17 +96,19 @@ def predict(
     return _of_draws(apply_fn, link, size, posterior.params, inputs)
 
 
-def _are_stacked(apply_fn: Any, params: Any, inputs: Any) -> bool:
-    """Whether the model runs on the first entry of every leaf, all equally long."""
+def _first_outputs(apply_fn: Any, params: Any, inputs: Any) -> Any:
+    """What the model makes of the first entry of every leaf, if all are equally long and it runs.
+
+    Only shapes: an outcome says that the parameters are likely those of several networks.
+    """
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(params)]
     if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
-        return False
+        return None
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), params)
     try:
-        jax.eval_shape(apply_fn, first, inputs)
+        return jax.eval_shape(apply_fn, first, inputs)
     except Exception:
-        return False
-    return True
+        return None
 
 
 def _linked(link: str, outputs: Any) -> Any:
