@@ -14,7 +14,7 @@ from onebasin.align import plane as plane_through
 from onebasin.align.paths import find_path
 from onebasin.align.state import State
 from onebasin.evaluate import wasserstein
-from onebasin.posterior import Gaussian
+from onebasin.posterior import Gaussian, Mixture
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -44,6 +44,11 @@ from onebasin.studies.variational.base import (
 
 ENDS = {"none": "as they are", "wasserstein": "W2-aligned"}
 BINS = 20
+LADDER_PATHS = {
+    "geodesic": "W2 geodesic",
+    "independent": "independent",
+    "unit-norm-independent": "unit-norm, independent",
+}
 
 
 @study.stage(
@@ -326,10 +331,11 @@ def ladder(step: Step) -> None:
             ).params
         for name, moved in steps.items():
             rungs.setdefault(name, []).append((a, moved))
+    step.save("last-rung", Mixture([b for _, b in next(reversed(rungs.values()))]))
     rows = []
     for name, ends in rungs.items():
         cells: dict[str, Cell] = {}
-        for path in ("geodesic", "independent"):
+        for path in LADDER_PATHS:
             found = [barrier(case.loss, a, b, config.points, path) for a, b in ends]
             for part in ("train", "test"):
                 cells[f"{part} {path}"] = over_pairs(
@@ -349,10 +355,11 @@ def ladder(step: Step) -> None:
             f"of {len(labels)} examples and {config.ladder.num_samples} draws half way on the path "
             f"“{PATHS.get(config.ladder.path, config.ladder.path)}”.",
             columns=[
-                Column(key="train geodesic", label="train, W2 geodesic", better="lower"),
-                Column(key="test geodesic", label="test, W2 geodesic", better="lower"),
-                Column(key="train independent", label="train, independent", better="lower"),
-                Column(key="test independent", label="test, independent", better="lower"),
+                *(
+                    Column(key=f"{part} {path}", label=f"{part}, {label}", better="lower")
+                    for path, label in LADDER_PATHS.items()
+                    for part in ("train", "test")
+                ),
                 Column(key="distance", label="W2 distance"),
             ],
             rows=rows,
