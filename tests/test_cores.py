@@ -3,11 +3,15 @@
 import concurrent.futures
 import threading
 
+import jax
+import jax.numpy as jnp
 import numpy as np  # noqa: F401 - the library that is limited
 from threadpoolctl import threadpool_info
 
-from onebasin._cores import one_blas_thread
+import onebasin as ob
+from onebasin._cores import SHORT, one_blas_thread, threads_for_products
 from onebasin.align.assignment import Assignment
+from onebasin.align.matching import largest_product
 
 
 def blas_threads():
@@ -39,3 +43,20 @@ def test_the_first_to_come_may_be_the_first_to_leave():
 def test_assignments_take_no_more_than_the_share_of_a_worker(monkeypatch):
     monkeypatch.setenv("ONEBASIN_THREADS", "3")
     assert Assignment()._threads == 3
+
+
+def test_short_products_take_one_thread_and_long_ones_all():
+    before = blas_threads()
+    with threads_for_products(SHORT - 1):
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+    with threads_for_products(SHORT):
+        assert blas_threads() == before
+
+
+def test_the_largest_product_of_an_alignment():
+    net = ob.nets.mlp(hidden=(7, 5), outputs=11)
+    x = jnp.ones((1, 3))
+    symmetry = ob.discover(net.apply, net.init(jax.random.key(0), x), x)
+    # 5 x 11 with itself along the 5: fewer than the 7 x 5 between the layers along the 7.
+    assert largest_product(symmetry) == max(3 * 7 * 7, 7 * 5 * 7, 5 * 11 * 5)

@@ -1,15 +1,21 @@
 """How many cores the work of this process may take."""
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-from threadpoolctl import OpenBLASController, threadpool_limits
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+# Products of so many multiplications are over on one core before others have come to its help,
+# which where they have other work takes many times as long.
+SHORT = 2**24
 
 _lock = threading.Lock()
 _inside = 0
-_limits: threadpool_limits | None = None
+_limits: Any = None
 
 
 def num_cores() -> int:
@@ -27,7 +33,7 @@ def one_blas_thread() -> Iterator[None]:
     global _inside, _limits
     with _lock:
         if not _inside:
-            _limits = threadpool_limits(1, "blas")
+            _limits = _controller().limit(limits=1, user_api="blas")
         _inside += 1
     try:
         yield
@@ -40,6 +46,17 @@ def one_blas_thread() -> Iterator[None]:
                 _limits.restore_original_limits()
                 _limits = None
                 _free_for_all()
+
+
+def threads_for_products(multiplications: int) -> contextlib.AbstractContextManager[None]:
+    """As many threads as a matrix product of that size is worth: one if it is short, else all."""
+    return one_blas_thread() if multiplications < SHORT else contextlib.nullcontext()
+
+
+@functools.lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    """The libraries that are there, looked for once: that takes longer than a small alignment."""
+    return ThreadpoolController()
 
 
 def _free_for_all() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from onebasin._cores import threads_for_products
 from onebasin.align.assignment import Assignment, margin
 from onebasin.align.canonical import SCALINGS
 from onebasin.align.certificate import Alignment
@@ -132,34 +134,49 @@ def align(
     if scaling == AUTO:
         scaling = None if joint else "min-mass"
     scalings = symmetry.scaling_dimension() > 0
-    match = Match.under(scaling, params, to, shared)
-    found = solve(match.task, solver, search, steps)
-    before = match.cost(State.identity(symmetry))
-    element, moved = match.moved(found.best.state)
-    if joint and scalings and scales_matter(match, found, moved):
-        match, found = nearest(match, found, Match.under("min-mass", params, to, shared))
+    with threads_for_products(largest_product(symmetry)):
+        match = Match.under(scaling, params, to, shared)
+        found = solve(match.task, solver, search, steps)
+        before = match.cost(State.identity(symmetry))
         element, moved = match.moved(found.best.state)
-    objective, state = match.task.objective, found.best.state
-    reached = match.price(found.best.objective)
-    if -ROUNDING * abs(before) < reached < 0:
-        # A difference of large numbers: what is left of it is rounding.
-        reached = 0.0
-    bound = None if joint and scalings else match.bound
-    return Alignment(
-        params=moved if params is given else push(symmetry, element, given),
-        element=element,
-        cost=reached,
-        cost_before=before,
-        bound=None if bound is None else min(bound, reached),
-        exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
-        sweeps=found.best.sweeps,
-        solver=f"{found.start}, {match.task.assignment.name}",
-        transpositions=count_transpositions(state),
-        margin=margins(objective, state),
-        cost_name=cost,
-        fallbacks=objective.fallbacks(state),
-        candidates=found.candidates,
-        skipped=found.skipped,
+        if joint and scalings and scales_matter(match, found, moved):
+            match, found = nearest(match, found, Match.under("min-mass", params, to, shared))
+            element, moved = match.moved(found.best.state)
+        objective, state = match.task.objective, found.best.state
+        reached = match.price(found.best.objective)
+        if -ROUNDING * abs(before) < reached < 0:
+            # A difference of large numbers: what is left of it is rounding.
+            reached = 0.0
+        bound = None if joint and scalings else match.bound
+        return Alignment(
+            params=moved if params is given else push(symmetry, element, given),
+            element=element,
+            cost=reached,
+            cost_before=before,
+            bound=None if bound is None else min(bound, reached),
+            exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
+            sweeps=found.best.sweeps,
+            solver=f"{found.start}, {match.task.assignment.name}",
+            transpositions=count_transpositions(state),
+            margin=margins(objective, state),
+            cost_name=cost,
+            fallbacks=objective.fallbacks(state),
+            candidates=found.candidates,
+            skipped=found.skipped,
+        )
+
+
+def largest_product(symmetry: Symmetry) -> int:
+    """How many multiplications make the gains of one factor in one block, at most."""
+    return max(
+        (
+            math.prod(block.shape) * size
+            for leaf in symmetry.leaves
+            for block in leaf.blocks
+            for side, size in zip(block.sides, block.shape, strict=True)
+            if side in symmetry.permutable
+        ),
+        default=0,
     )
 
 
