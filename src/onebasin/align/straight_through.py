@@ -30,6 +30,8 @@ from onebasin.align.terms import Channel
 from onebasin.posterior import Gaussian
 from onebasin.symmetry import Element, Symmetry
 
+Side = tuple[list[np.ndarray], bool]
+
 
 def straight_through(task: Task, *, steps: int = 300, learning_rate: float = 0.03) -> Found:
     """Lowers the training loss half way between the two, a few units at a time.
@@ -52,8 +54,9 @@ def straight_through(task: Task, *, steps: int = 300, learning_rate: float = 0.0
     free = [(a + b) / 2 for a, b in zip(target, moved, strict=True)]
     scales = [jnp.sqrt(jnp.mean(jnp.square(x))) for x in own]
     memory = optimizer.init(free)
+    sides = _sides(task.moving)
     for _ in range(steps):
-        projected = _project(task, whole(free), state, rng)
+        projected = _project(task, _sides(whole(free)), sides, state, rng)
         # The loss is deterministic: where no unit has moved, its gradient is still the last one.
         if pull is None or not same(projected, state):
             state = projected
@@ -68,13 +71,24 @@ def straight_through(task: Task, *, steps: int = 300, learning_rate: float = 0.0
     return task.found(best, name, sweeps=steps)
 
 
-def _project(task: Task, free: Any, state: State, rng: np.random.Generator) -> State:
+def _project(
+    task: Task, free: list[Side], moving: list[Side], state: State, rng: np.random.Generator
+) -> State:
     """One sweep of matching the moving weights with the free copy."""
-    channels = [Channel(leaves_of(mean_of(free)), leaves_of(mean_of(task.moving)))]
-    if isinstance(free, Gaussian):
-        channels.append(Channel(leaves_of(free.std), leaves_of(task.moving.std), signed=False))
+    channels = [
+        Channel(target, leaves, signed)
+        for (target, signed), (leaves, _) in zip(free, moving, strict=True)
+    ]
     objective = Pairing(task.symmetry, channels)
     return descend(objective, state, task.assignment, rng, max_sweeps=1).state
+
+
+def _sides(weights: Any) -> list[Side]:
+    """What is paired of a network or a Gaussian, on the host, and whether sign flips reach it."""
+    sides = [(leaves_of(mean_of(weights)), True)]
+    if isinstance(weights, Gaussian):
+        sides.append((leaves_of(weights.std), False))
+    return sides
 
 
 @functools.partial(jax.jit, static_argnames=("symmetry", "path"))
