@@ -34,6 +34,13 @@ class _Kept:
     permutation: np.ndarray
     signs: np.ndarray | None
 
+    def changed(self, permutation: np.ndarray, signs: np.ndarray | None) -> np.ndarray:
+        """The units that stand elsewhere now, or are flipped."""
+        moved = self.permutation != permutation
+        if signs is not None and self.signs is not None:
+            moved |= self.signs != signs
+        return np.flatnonzero(moved)
+
 
 class TermProducts:
     """Terms, and what the units of a factor give in each of them.
@@ -79,21 +86,19 @@ class TermProducts:
         permutation = state.permutations[name]
         signs = self._side_signs(term, name, other, state)
         kept = self._kept.get((number, axis))
-        a = two_sided(term.reference, axis, other)
-        b = two_sided(term.moving, axis, other)
+        changed = np.arange(len(permutation))
         if kept is not None:
-            moved = kept.permutation != permutation
-            if signs is not None and kept.signs is not None:
-                moved |= kept.signs != signs
-            changed = np.flatnonzero(moved)
+            changed = kept.changed(permutation, signs)
             if not len(changed):
                 return kept.product
-            if len(changed) < len(permutation) // 2:
-                new = take(b, permutation, signs, changed)
-                new = new - take(b, kept.permutation, kept.signs, changed)
-                kept.product += flat(a[:, changed]) @ flat(new).T
-                kept.permutation, kept.signs = permutation.copy(), signs
-                return kept.product
+        a = two_sided(term.reference, axis, other)
+        if kept is not None and len(changed) < len(permutation) // 2:
+            b = two_sided(term.moving, axis, other)
+            new = take(b, permutation, signs, changed)
+            new = new - take(b, kept.permutation, kept.signs, changed)
+            kept.product += flat(a[:, changed]) @ flat(new).T
+            kept.permutation, kept.signs = permutation.copy(), signs
+            return kept.product
         like = term.moving.shape, term.moving.dtype
         if like not in self._rooms:
             self._rooms[like] = np.empty(*like)

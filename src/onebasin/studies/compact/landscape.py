@@ -109,7 +109,7 @@ def dynamics(step: Step) -> None:
         ),
         Figure(
             name="barriers",
-            title="The barrier grows with training, and alignment takes it away",
+            title="The barrier over the epochs of training, raw and aligned",
             panels=panels,
         ),
     )
