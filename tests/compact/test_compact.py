@@ -181,3 +181,41 @@ def test_bad_input_is_one_clear_sentence(name: str) -> None:
     arguments, options, message = BAD[name]
     with pytest.raises((ValueError, TypeError), match=message):
         ob.compact(*arguments, **options)
+
+
+@pytest.mark.parametrize("refine", [None, "distil"])
+@pytest.mark.parametrize("shape", ["one output", "no class axis"])
+def test_a_regression_is_no_classification(refine: str | None, shape: str) -> None:
+    """The softmax of one output is 1 whatever it is: any temperature would do."""
+    net = ob.nets.mlp(hidden=(4,), outputs=1)
+    apply_fn = net.apply if shape == "one output" else lambda p, x: net.apply(p, x)[:, 0]
+    params = jax.vmap(lambda k: net.init(k, INPUTS))(jax.random.split(jax.random.key(0), 8))
+    symmetry = ob.discover(net.apply, net.init(jax.random.key(0), INPUTS), INPUTS)
+    with pytest.raises(ValueError, match=r"For a regression leave out apply_fn= and inputs="):
+        ob.compact(symmetry, ob.Draws(params), apply_fn=apply_fn, inputs=INPUTS, refine=refine)
+    assert ob.compact(symmetry, ob.Draws(params)).posterior.rank == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [(INPUTS.at[3].set(jnp.nan), "NaN or infinite"), (INPUTS[:0], "no examples")],
+)
+def test_inputs_are_looked_at_by_every_cost(inputs: jax.Array, said: str) -> None:
+    net, symmetry, q = known("relu")
+    draws = q.sample(jax.random.key(0), 8)
+    with pytest.raises(ValueError, match=said):
+        ob.compact(symmetry, draws, apply_fn=net.apply, inputs=inputs, cost="weights")
+
+
+def test_half_precision_is_tempered_as_single_is() -> None:
+    net, symmetry, q = known("relu")
+    draws = q.sample(jax.random.key(0), 12)
+    half = ob.Draws(jax.tree.map(lambda x: x.astype(jnp.float16), draws.params))
+    found = [
+        ob.compact(
+            symmetry, each, apply_fn=net.apply, inputs=x, cost="weights", covariance="diagonal"
+        )
+        for each, x in ((draws, INPUTS), (half, INPUTS.astype(jnp.float16)))
+    ]
+    wide, narrow = (float(jnp.mean(f.posterior.std["Dense_0"]["kernel"])) for f in found)
+    assert 0.2 < narrow / wide < 5

@@ -135,3 +135,16 @@ def test_wrong_types_are_said() -> None:
         ob.rhat({"w": np.zeros((8, 2))})
     with pytest.raises(TypeError, match="cost without symmetry="):
         ob.rhat(draws(), cost="weights")
+
+
+def test_sizes_at_quantiles() -> None:
+    chains = jax.random.normal(jax.random.key(0), (4, 300, 2))
+    found = ob.Draws({"w": chains.reshape(-1, 2)}, mode=jnp.repeat(jnp.arange(4), 300))
+    for options in (
+        {"method": "tail"},
+        {"method": "quantile", "prob": 0.9},
+        {"method": "local", "prob": (0.1, 0.4)},
+    ):
+        assert 600 < ob.ess(found, **options).median < 1800
+    with pytest.raises(ValueError, match=r"prob=0\.9"):
+        ob.ess(found, method="quantile")

@@ -141,8 +141,8 @@ def networks() -> tuple[ob.Symmetry, Any, Any]:
     return symmetry, *sides
 
 
-@pytest.mark.parametrize("removal", ["sort", "match"])
-def test_symmetry_is_removed(networks: Any, removal: str) -> None:
+@pytest.mark.parametrize("removal", ["sort", "match", None])
+def test_symmetry_is_removed(networks: Any, removal: str | None) -> None:
     symmetry, x, y = networks
     raw = ob.mmd(x, y, permutations=99)
     assert raw.p_value == 0.01
@@ -212,7 +212,7 @@ def test_distributions_are_sampled_first() -> None:
 
 def test_options_belong_to_a_removal(networks: Any) -> None:
     symmetry, x, y = networks
-    with pytest.raises(TypeError, match="order without removal="):
+    with pytest.raises(TypeError, match="order without symmetry="):
         ob.mmd(x, y, order="max")
     with pytest.raises(ValueError, match="too little for one block: moving one draw"):
         ob.mmd(x, y, symmetry=symmetry, removal="sort", memory=1000)

@@ -76,3 +76,12 @@ def test_outputs_without_an_axis_of_classes() -> None:
     with pytest.raises(ValueError, match="one output for each example"):
         ob.predict(flat, ob.Draws(stacked), X)
     assert ob.predict(flat, ob.Draws(stacked), X, link="identity").shape == (5, 7)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_probabilities_of_half_precision_are_probabilities(dtype: Any) -> None:
+    net, stacked = nets(outputs=5)
+    draws = ob.Draws(jax.tree.map(lambda x: x.astype(dtype), stacked))
+    probs = ob.predict(net.apply, draws, X.astype(dtype))
+    np.testing.assert_allclose(probs.sum(-1), 1, rtol=1e-5)
+    assert 0 <= float(ob.metrics.accuracy(jnp.zeros(7, int), probs)) <= 1

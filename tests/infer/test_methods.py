@@ -248,6 +248,12 @@ BAD = {
     "reparameterisation": ("mean_field", {"reparameterisation": "x"}, "expected one of local"),
     "friction": ("sghmc", {"friction": 0.0}, "friction=0.0"),
     "chunk": ("ensemble", {"chunk": 0}, "chunk=0"),
+    "step": ("hmc", {"step_size": 0.0}, "step_size=0.0, expected a positive number"),
+    "step back": ("nuts", {"step_size": -0.1}, "step_size=-0.1, expected a positive number"),
+    "length": ("hmc", {"trajectory_length": -1.0}, "trajectory_length=-1.0"),
+    "acceptance": ("hmc", {"target_acceptance": 1.0}, "between 0 and 1"),
+    "noise alone": ("sgld", {"step_size": 0.0}, "step_size=0.0"),
+    "rate": ("mean_field", {"learning_rate": 0.0}, "learning_rate=0.0"),
 }
 
 
@@ -329,3 +335,17 @@ def test_networks_are_kept_along_the_way() -> None:
     for wrong in (0, 5):
         with pytest.raises(ValueError, match=f"got every={wrong}"):
             quick("ensemble", epochs=4, every=wrong)
+
+
+def test_swag_stays_near_what_was_trained_where_curvature_is_large() -> None:
+    """With a noise of a hundredth the usual rate of SGD leaves the minimum at once."""
+    x = jnp.linspace(-2, 2, 40)[:, None]
+    problem = ob.Problem(
+        ob.nets.mlp(hidden=(8,), outputs=1), (x, jnp.sin(x)), likelihood="gaussian", noise=0.01
+    )
+    q = ob.infer.swag(jax.random.key(0), problem, num_samples=4, epochs=300, rank=0)
+    assert q.info["swag_learning_rate"] < 0.01
+    found = ob.predict(problem.net.apply, q, x, link="identity", num_samples=10).mean(axis=0)
+    assert float(jnp.sqrt(jnp.mean(jnp.square(found - jnp.sin(x))))) < 0.2
+    with pytest.raises(ob.infer.DivergenceError):
+        ob.infer.swag(jax.random.key(0), problem, epochs=300, swag_learning_rate=0.01)

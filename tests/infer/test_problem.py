@@ -160,3 +160,20 @@ def test_bad_scales() -> None:
         ob.Normal(0.0)
     with pytest.raises(ValueError, match="degrees of freedom"):
         ob.StudentT(1.0, df=-1)
+
+
+def test_a_likelihood_speaks_of_every_example() -> None:
+    net = ob.nets.mlp(hidden=(3,), outputs=1)
+    x = jnp.ones((5, 2))
+    params = net.init(jax.random.key(0), x)
+
+    def squared(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        return -jnp.square(outputs - targets)[:, 0]
+
+    good = ob.Problem(net, (x, x[:, :1]), likelihood=squared)
+    assert jnp.isfinite(good.log_likelihood(params))
+    bad = ob.Problem(net, (x, x[:, :1]), likelihood=lambda a, b: jnp.mean(squared(a, b)))
+    with pytest.raises(
+        ValueError, match=r"shape \(\) for 5 examples, expected the log likelihood of"
+    ):
+        bad.log_likelihood(params)

@@ -152,3 +152,11 @@ def test_the_mean_of_numpy_draws_does_not_follow_them():
     stacked[:], counters[:] = 7, 9
     np.testing.assert_array_equal(mean, 1)
     np.testing.assert_array_equal(first, [0, 1])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_means_of_half_precision_do_not_overflow(dtype: type) -> None:
+    draws = Draws({"a": jnp.full((3000, 2), 100.0, dtype)})
+    mean = draws.mean()["a"]
+    assert mean.dtype == dtype
+    np.testing.assert_allclose(np.asarray(mean, np.float32), 100.0)

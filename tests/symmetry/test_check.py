@@ -339,3 +339,49 @@ def test_complex_parameters_are_checked_in_double_precision() -> None:
     (factor,) = symmetry.factors
     assert factor.size == 6
     assert factor.kinds == {"permutation", "scaling", "sign"}
+
+
+ZEROS = jnp.zeros((2, 4))
+
+
+def two_layers(params: Params, x: Array) -> Array:
+    return jax.nn.relu(x @ params["w"] + params.get("b", 0.0)) @ params["v"]
+
+
+def uneven(params: Params, x: Array) -> Array:
+    return jax.nn.relu((x @ params["w"]) * jnp.arange(6.0) + params.get("b", 0.0)) @ params["v"]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_zeros_as_inputs_hide_nothing(bias: bool) -> None:
+    params = {"w": normal(0, 4, 6), "v": normal(1, 6, 3)}
+    if bias:
+        params["b"] = normal(2, 6)
+    sym = ob.discover(two_layers, params, ZEROS)
+    assert ob.check_symmetry(sym, two_layers, params, ZEROS) < 1e-9
+    with pytest.raises(ob.SymmetryError, match="does not hold"):
+        ob.check_symmetry(sym, uneven, params, ZEROS)
+
+
+def test_what_says_nothing_proves_nothing() -> None:
+    params = {"w": normal(0, 4, 6), "v": normal(1, 6, 3)}
+    sym = ob.discover(two_layers, params, jnp.ones((2, 4)))
+    for inputs in (jnp.zeros((0, 4)), jax.ShapeDtypeStruct((0, 4), jnp.float32)):
+        with pytest.raises(ob.SymmetryError, match="outputs are empty"):
+            ob.check_symmetry(sym, two_layers, params, inputs)
+        with pytest.raises(ob.SymmetryError, match="outputs are empty"):
+            ob.discover(two_layers, params, inputs)
+    with pytest.raises(ValueError, match="num_elements=0, expected at least one"):
+        ob.check_symmetry(sym, two_layers, params, jnp.ones((2, 4)), num_elements=0)
+
+
+def test_single_precision_inside_a_model_of_double() -> None:
+    with jax.enable_x64(True):
+        params = {"w": np.ones((4, 6)) * np.arange(1.0, 7), "v": np.arange(18.0).reshape(6, 3)}
+
+        def model(params: Params, x: Array) -> Array:
+            inner = jnp.tanh(x.astype(jnp.float32) @ params["w"].astype(jnp.float32))
+            return inner.astype(jnp.float64) @ params["v"]
+
+        sym = ob.discover(model, params, np.ones((2, 4)))
+        assert [f.size for f in sym.factors] == [6]

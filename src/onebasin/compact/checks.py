@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from onebasin.align.checks import check_inputs
 from onebasin.compact.distilling import distil
 from onebasin.compact.fitting import FORMS
 from onebasin.posterior import Draws, Mixture
@@ -50,6 +51,8 @@ def check_request(
     if (apply_fn is None) != (inputs is None):
         missing = "inputs" if inputs is None else "apply_fn"
         raise ValueError(f"got no {missing}: pass the model and training inputs, or neither")
+    if inputs is not None:
+        check_inputs(inputs)
     if refine is not None and (apply_fn is None or isinstance(draws, Mixture)):
         raise ValueError("refine='distil' needs Draws, apply_fn= and inputs=")
     if mixture and isinstance(draws, Mixture):

@@ -209,13 +209,14 @@ def _refined(
         q = _gaussian(variables)
         batch = jax.tree.map(lambda x: x[rows], inputs)
 
-        def logits(i: jax.Array) -> jax.Array:
+        def log_probs(i: jax.Array) -> jax.Array:
             # A draw and its mirror image: what is odd in the noise cancels.
             one = q.draw(jax.random.fold_in(key, i))
             other = jax.tree.map(lambda m, x: 2 * m - x, q.mean, one)
-            return jnp.stack([jax.nn.log_softmax(apply_fn(x, batch)) for x in (one, other)])
+            both = (predictive.logits(apply_fn, x, batch) for x in (one, other))
+            return jnp.stack([jax.nn.log_softmax(x) for x in both])
 
-        logs = jax.vmap(logits)(jnp.arange(pairs))
+        logs = jax.vmap(log_probs)(jnp.arange(pairs))
         mixed = jax.nn.logsumexp(logs, axis=(0, 1)) - np.log(2 * pairs)
         return -jnp.mean(jnp.sum(target[rows] * mixed, axis=-1))
 

@@ -58,7 +58,7 @@ def compact(
         symmetry: The model's group.
         draws: `Draws` (of several chains, best), a tree of stacked parameters (leading axis =
             draw), or a `Mixture` of Gaussians, whose components are aligned as distributions.
-        apply_fn: The model, to logits.
+        apply_fn: The model of a classification, to logits; of a regression leave it out.
         inputs: Training inputs.
         cost: What aligns the draws, as for `align_many`; None chooses.
         scaling: How scalings are removed first, as for `align_many`; "auto" chooses, None leaves

@@ -124,7 +124,7 @@ def best_way(
         target = predictive.of_draws(apply_fn, draws[out].params, inputs)
         mean = draws[rows].mean()
         networks = jax.tree.map(lambda m: jnp.stack([s * m for s in stretches]), mean)
-        each = jax.lax.map(lambda p: jax.nn.softmax(apply_fn(p, inputs)), networks)
+        each = jax.lax.map(lambda p: predictive.probabilities(apply_fn, p, inputs), networks)
         scores[way] = min(float(predictive.cross_entropy(target, probs)) for probs in each)
     return min(scores, key=scores.__getitem__), scores
 

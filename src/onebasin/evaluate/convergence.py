@@ -20,6 +20,7 @@ from onebasin.posterior.trees import is_float, named_leaves
 from onebasin.symmetry import Symmetry
 
 LEAST_DRAWS = 4
+TAIL = (0.05, 0.95)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,6 +126,7 @@ def ess(
     *,
     symmetry: Symmetry | None = None,
     method: str = "bulk",
+    prob: Any = None,
     num_weights: int | None = 500,
     seed: int = 0,
     **options: Any,
@@ -137,6 +139,8 @@ def ess(
         draws: Draws, equally many of each mode and in order.
         symmetry: The group of the model: it is computed again once all draws are in one basin.
         method: "bulk", "tail", "mean", "sd", "median" and others, as in ArviZ.
+        prob: Which quantiles: two for "tail" (5 % and 95 % if left out) and "local", one for
+            "quantile".
         num_weights: How many weights of each leaf are looked at, at random; None for all.
         seed: Seed of that choice.
         options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`.
@@ -151,11 +155,19 @@ def ess(
         >>> bool(300 < ob.ess(draws).median < 500)
         True
     """
+    if prob is None and method in ("quantile", "local"):
+        raise ValueError(
+            f"method={method!r} is about quantiles: pass prob=, "
+            + ("as in prob=0.9" if method == "quantile" else "as in prob=(0.1, 0.2)")
+        )
+    at = TAIL if prob is None and method == "tail" else prob
 
     def compute(chains: np.ndarray) -> np.ndarray:
         from arviz_stats.base.array import array_stats
 
-        return np.asarray(array_stats.ess(chains, chain_axis=0, draw_axis=1, method=method))
+        return np.asarray(
+            array_stats.ess(chains, chain_axis=0, draw_axis=1, method=method, prob=at)
+        )
 
     _check(draws, least_chains=1)
     return _diagnose("ESS", compute, "min", draws, symmetry, num_weights, seed, options)

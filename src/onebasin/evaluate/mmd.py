@@ -93,9 +93,9 @@ def mmd(
             of; none by default. It takes the draws of a side for independent.
         seed: Seed of the permutations.
         memory: Bytes to work in, beside what holds x and y.
-        symmetry: The group of the model, for `removal`.
-        removal: Bring all draws into one basin first: "sort" (unit-norm scales, units sorted, as in
-            laurent2024symmetry) or "match" (aligned to the mean of all draws of both sides).
+        symmetry: The group of the model: all draws are brought into one basin first.
+        removal: How: "match" (aligned to the mean of all draws of both sides), the default where
+            there is a group, or "sort" (unit-norm scales, units sorted, as in laurent2024symmetry).
         engine: Where tiles of the distances, and the alignment, run as tasks; None for here.
         options: For "sort" what `canonicalize` takes, for "match" what `align_many` takes.
 
@@ -115,14 +115,16 @@ def mmd(
     """
     check_choice("kernel", kernel, tuple(KERNELS))
     check_choice("removal", removal, (None, *REMOVALS))
+    if removal is None and symmetry is not None:
+        removal = "match"
     populations = [Population(x, "x"), Population(y, "y")]
     populations[0].check_like(populations[1])
     _check_counts(populations, unbiased, permutations)
     if removal is None:
         if options:
             raise TypeError(
-                f"got {', '.join(options)} without removal=, expected options only for "
-                "removal='sort' or removal='match'"
+                f"got {', '.join(options)} without symmetry=, expected options only where draws "
+                "are brought into one basin"
             )
     elif symmetry is None:
         raise ValueError(f"removal={removal!r} needs the group of the model: pass symmetry=")

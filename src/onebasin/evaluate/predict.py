@@ -14,7 +14,11 @@ from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import with_arrays
 from onebasin.symmetry.keys import key_or_first
 
-LINKS: dict[str, Callable[[Any], Any]] = {"softmax": jax.nn.softmax, "identity": lambda x: x}
+LINKS: dict[str, Callable[[Any], Any]] = {
+    # In half precision they would not sum to one.
+    "softmax": lambda x: jax.nn.softmax(x.astype(jnp.promote_types(x.dtype, jnp.float32))),
+    "identity": lambda x: x,
+}
 STACKED = (
     "the parameters are those of several networks, stacked, expected one network: wrap them, as in "
     "onebasin.Draws(params)"

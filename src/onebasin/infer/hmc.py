@@ -165,6 +165,8 @@ def hmc(
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, leapfrogs=max_leapfrogs)
+    chains.check_rates(step_size=step_size, trajectory_length=trajectory_length)
+    chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = float(jnp.sqrt(jnp.mean(spread**2)))
     length = np.pi * sigma / 2 if trajectory_length is None else trajectory_length

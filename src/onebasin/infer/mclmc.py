@@ -125,6 +125,7 @@ def mclmc(
 
     arguments = {k: v for k, v in locals().items() if k not in (*CONTROL, "blackjax")}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, tuning=num_tuning_steps)
+    chains.check_rates(energy_variance=energy_variance)
     journal = Journal.open("mclmc", key, problem, arguments, run, progress, chunk)
     for_init, for_momentum, for_tuning, for_warmup, for_sampling = jax.random.split(key, 5)
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)

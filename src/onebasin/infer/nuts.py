@@ -105,6 +105,8 @@ def nuts(
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, doublings=max_doublings)
+    chains.check_rates(step_size=step_size)
+    chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = jnp.sqrt(jnp.mean(spread**2))
 

@@ -170,7 +170,14 @@ class Problem:
     def log_likelihoods(self, unknowns: Any, outputs: jax.Array, targets: jax.Array) -> jax.Array:
         """Log p(y | x, theta) of every example, from the network's outputs."""
         if callable(self.likelihood):
-            return self.likelihood(outputs, targets)
+            found = jnp.asarray(self.likelihood(outputs, targets))
+            if found.shape[:1] != (len(targets),):
+                raise ValueError(
+                    f"the likelihood gives an array of shape {found.shape} for {len(targets)} "
+                    "examples, expected the log likelihood of each: it is summed, and scaled from "
+                    "batches to all data, here"
+                )
+            return found
         if self.likelihood == "categorical":
             chosen = jnp.take_along_axis(outputs, targets[..., None], axis=-1)[..., 0]
             return chosen - jax.nn.logsumexp(outputs, axis=-1)

@@ -119,6 +119,7 @@ def run_stochastic(
         memory: Budget in bytes of one step.
     """
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, thin=thin)
+    chains.check_rates(step_size=step_size)
     small = problem.num_examples <= SMALL_DATA
     batch_size = checked_batch(problem, batch_size, SMALL_DATA if small else BATCH_SIZE)
     cycle = None

@@ -27,7 +27,7 @@ from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL, kept
-from onebasin.infer.loop import Journal, summary
+from onebasin.infer.loop import DivergenceError, Journal, summary
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Gaussian, Mixture
 from onebasin.store import Run
@@ -36,6 +36,10 @@ from onebasin.store import Run
 BATCHES = 10
 # Of the size of weights, the part that is hardly any spread.
 LITTLE = 1e-3
+# The rates of SGD that are tried, and how many nats an example it may climb without having left:
+# so many, or as many as the loss has.
+RATES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+CLIMB = 1.0
 
 
 @on_engine
@@ -48,7 +52,7 @@ def swag(
     rank: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
-    swag_learning_rate: float = 0.01,
+    swag_learning_rate: float | None = None,
     momentum: float = 0.9,
     learning_rate: float | None = None,
     init: Any = "random",
@@ -69,7 +73,8 @@ def swag(
         epochs: Epochs of the training before, by default as for `ensemble`.
         batch_size: Examples per step; by default 100, or all of smaller data in the training
             before, and at most a tenth of the data in SGD, whose noise makes the spread.
-        swag_learning_rate: The constant rate of SGD.
+        swag_learning_rate: The constant rate of SGD; None for 0.01, or a tenth, a hundredth and so
+            on where SGD would leave what was trained.
         momentum: Its momentum.
         learning_rate: Of Adam in the training before, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
@@ -83,7 +88,8 @@ def swag(
         A Gaussian, or a mixture of one for each network; `info` has the loss curves.
 
     Warns:
-        UserWarning: If SGD hardly moved, so that the fit has hardly any spread.
+        UserWarning: If SGD hardly moved, so that the fit has hardly any spread; if it left what was
+            trained at the rate given, or at all.
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     if num_samples < 2:
@@ -106,21 +112,28 @@ def swag(
         batch_size=batch_size,
         **settings,
     )
-    _, outputs = training.train(
-        journal,
-        "averaging",
-        for_swag,
-        problem,
-        trained,
-        training.potential,
-        optimizer=_sgd(swag_learning_rate, momentum),
-        epochs=num_samples,
-        batch_size=_noisy_batch(problem, batch_size),
-        every=1,
-        snapshot=kept,
-        **settings,
+
+    def walk(number: int, rate: float) -> Any:
+        _, outputs = training.train(
+            journal,
+            f"averaging-{number}" if number else "averaging",
+            jax.random.clone(for_swag),
+            problem,
+            trained,
+            training.potential,
+            optimizer=_sgd(rate, momentum),
+            epochs=num_samples,
+            batch_size=_noisy_batch(problem, batch_size),
+            every=1,
+            snapshot=kept,
+            **settings,
+        )
+        return outputs
+
+    rate, outputs = _nearby(walk, before["loss"], swag_learning_rate)
+    info = summary(
+        journal, training_loss=before["loss"], loss=outputs["loss"], swag_learning_rate=rate
     )
-    info = summary(journal, training_loss=before["loss"], loss=outputs["loss"])
     fitted = [
         problem.gaussian(
             *swag_moments(jax.tree.map(lambda x, i=i: x[:, i], outputs["unknowns"]), rank),
@@ -130,6 +143,39 @@ def swag(
     ]
     _warn_of_little_spread(fitted)
     return fitted[0] if num_networks == 1 else Mixture(fitted, info=info)
+
+
+def _nearby(walk: Any, training: Any, given: float | None) -> tuple[float, Any]:
+    """The outputs of SGD at the rate given, or at the first of the usual ones that stays near.
+
+    How large a rate may be goes by the curvature, which where noise is learned, or small, is a
+    thousand times that of a classification.
+
+    Args:
+        walk: walk(number, rate): the outputs of SGD.
+        training: The loss of the training before, (epoch, network).
+        given: The rate, or None.
+    """
+    trained = np.asarray(training)[-1]
+    rates = RATES if given is None else (given,)
+    for number, rate in enumerate(rates):
+        last = number == len(rates) - 1
+        try:
+            outputs = walk(number, rate)
+        except DivergenceError:
+            if last:
+                raise
+            continue
+        climbs = np.max(np.asarray(outputs["loss"]), axis=0) - trained
+        if np.all(climbs <= np.maximum(np.abs(trained), CLIMB)):
+            break
+        if last:
+            warnings.warn(
+                f"SGD at the rate {rate:g} left what was trained, its loss rose by "
+                f"{climbs.max():.3g} nats an example: pass a smaller swag_learning_rate=",
+                stacklevel=4,
+            )
+    return rate, outputs
 
 
 def swag_moments(snapshots: Any, rank: int) -> tuple[Any, Any, Any]:

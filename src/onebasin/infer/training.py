@@ -129,6 +129,8 @@ def train(
     epochs = max(50, -(-least // steps)) if epochs is None else epochs
     if epochs < 1:
         raise ValueError(f"got epochs={epochs}, expected at least one")
+    if learning_rate is not None and not 0 < learning_rate < np.inf:
+        raise ValueError(f"got learning_rate={learning_rate}, expected a positive number")
     if optimizer is None:
         given = rate if learning_rate is None else learning_rate
         optimizer = default_optimizer(given, epochs * steps)

@@ -239,16 +239,20 @@ def _host_mean(leaf: Any) -> np.ndarray:
     stacked = np.asarray(leaf)
     if not trees.is_float(leaf):
         return stacked[0].copy()
-    total = np.ones(len(stacked), stacked.dtype) @ stacked.reshape(len(stacked), -1)
-    return (total / stacked.dtype.type(len(stacked))).reshape(stacked.shape[1:])
+    wide = stacked.astype(jnp.promote_types(stacked.dtype, np.float32), copy=False)
+    total = np.ones(len(wide), wide.dtype) @ wide.reshape(len(wide), -1)
+    mean = (total / wide.dtype.type(len(wide))).reshape(wide.shape[1:])
+    return mean.astype(stacked.dtype, copy=False)
 
 
 @jax.jit
 def _mean(params: Any) -> Any:
     def mean(x: jax.Array) -> jax.Array:
         # On processors a sum over the leading axis takes 50 times as long as this product.
-        total = jnp.einsum("d,d...->...", jnp.ones(len(x), x.dtype), x, precision="highest")
-        return total / len(x)
+        # In half precision the sum of a thousand weights may be infinite.
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        total = jnp.einsum("d,d...->...", jnp.ones(len(x), wide.dtype), wide, precision="highest")
+        return (total / len(x)).astype(x.dtype)
 
     return jax.tree.map(lambda x: mean(x) if trees.is_float(x) else x[0], params)
 

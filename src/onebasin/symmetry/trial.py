@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Trial:
         self.tolerance = next(t for bits, t in TOLERANCES.items() if bits <= narrowest.mantissa)
         # Values are products of a few parameters: these keep to a part of what the type can hold.
         self.room = narrowest.log_range / 7
-        self.inputs = [self._example(x) for x in jax.tree.leaves(inputs)]
+        given = [self._example(x) for x in jax.tree.leaves(inputs)]
         # Run once or twice: time spent on optimising code would not come back.
         generators = [_implementation(x) for x in (*leaves, *jax.tree.leaves(inputs))]
 
@@ -67,7 +68,12 @@ class Trial:
         )
         effects = calls_host(program)
         pool = self.rng.standard_normal(1_000_003)
-        for noise in (0.3, 0.03, 0.0):
+        filled = [self._filled(x) for x in given]
+        # Zeros, as models are often initialised with, hide whatever meets them first.
+        ways = (
+            [given] if all(a is b for a, b in zip(filled, given, strict=True)) else [filled, given]
+        )
+        for self.inputs, noise in itertools.product(ways, (0.3, 0.03, 0.0)):
             self.leaves = [_settled(self._randomise(leaf, noise, pool)) for leaf in leaves]
             self.reference = self.outputs(self.leaves)
             if all(np.all(np.isfinite(x)) for x in self.reference):
@@ -76,6 +82,11 @@ class Trial:
             raise SymmetryError(
                 "the model's output holds NaN or infinity at the check, so nothing can be proved; "
                 "pass parameters and inputs on which it is finite"
+            )
+        if symmetry.factors and not any(x.size for x in self.reference):
+            raise SymmetryError(
+                "the check has no power: the model's outputs are empty, so nothing can be proved; "
+                "pass at least one example"
             )
         if not effects:
             return
@@ -98,6 +109,14 @@ class Trial:
         if jax.dtypes.issubdtype(dtype, np.floating):
             return self.rng.standard_normal(x.shape).astype(self._precision(dtype))
         return self.rng.integers(0, 2, x.shape).astype(dtype)
+
+    def _filled(self, x: Any) -> Any:
+        """Random numbers where an input is zero everywhere."""
+        array = np.asarray(x)
+        float_type = jax.dtypes.issubdtype(array.dtype, np.floating)
+        if not float_type or array.ndim < 2 or not array.size or array.any():
+            return x
+        return self.rng.standard_normal(array.shape).astype(array.dtype)
 
     def _randomise(self, leaf: Any, noise: float, pool: np.ndarray) -> Any:
         """Keeps the scale and the sign of leaves that are positive (variances), moves all else."""
@@ -126,7 +145,7 @@ class Trial:
         return value.astype(dtype, copy=False)
 
     def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
-        with jax.enable_x64(self.double):
+        with jax.enable_x64(self.double or jax.config.read("jax_enable_x64")):
             return [np.asarray(x) for x in self._run(*leaves, *self.inputs)]
 
     def look_at_one(self) -> None:

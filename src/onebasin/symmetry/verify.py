@@ -56,6 +56,8 @@ def check_symmetry(
         SymmetryError: If an element changes the output, naming the factor and the parameter; if an
             omission goes unnoticed; if the output is not finite or not reproducible.
     """
+    if num_elements < 1:
+        raise ValueError(f"got num_elements={num_elements}, expected at least one")
     model = Trial(symmetry, apply_fn, params, inputs, seed)
     limit = tolerance if tolerance is not None else model.tolerance
     largest = _prove(model, limit, num_elements)
