@@ -235,3 +235,30 @@ def test_the_line_says_which_costs_it_shows():
     text = f"{more.history[0]:.6g} after the first, {more.history[-1]:.6g} at the end"
     assert len(more.moved) > 1
     assert text in str(more)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_compared_on_data(dtype):
+    """The mean of the draws is in single precision, and the model takes half."""
+    net = ob.nets.mlp(hidden=(10,), outputs=3)
+    params = jax.tree.map(lambda p: (p + 0.1).astype(dtype), net.init(jax.random.key(1), INPUTS))
+    symmetry = ob.discover(net.apply, params, INPUTS.astype(dtype))
+    keys = jax.random.split(jax.random.key(2), 6)
+    elements = jax.vmap(lambda k: symmetry.random(k, kinds=("permutation",)))(keys)
+    stacked = symmetry.act_many(elements, jax.tree.map(lambda p: jnp.stack([p] * 6), params))
+    found = ob.align_many(
+        symmetry,
+        ob.Draws(stacked),
+        cost="contributions",
+        apply_fn=net.apply,
+        inputs=INPUTS.astype(dtype),
+        scaling=None,
+    )
+    for leaf in jax.tree.leaves(found.draws.params):
+        np.testing.assert_array_equal(leaf, jnp.broadcast_to(leaf[0], leaf.shape))
+
+
+def test_at_least_one_round(population):
+    _, symmetry, _, draws = population
+    with pytest.raises(ValueError, match="max_rounds=0"):
+        ob.align_many(symmetry, draws, max_rounds=0)

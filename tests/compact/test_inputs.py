@@ -61,3 +61,11 @@ def test_a_network_that_only_knows_the_training_inputs_does_not_win() -> None:
     assert distil(apply, draws, x, starts, **options).start.startswith("learns")
     alone = distil(apply, draws, x, starts, extra=None, **options)
     assert alone.start.startswith("knows")
+
+
+def test_images_of_bytes_are_mixed() -> None:
+    images = jax.random.randint(jax.random.key(0), (40, 5), 0, 256).astype(jnp.uint8)
+    found = mixtures(jax.random.key(1), images)
+    assert found.dtype == jnp.uint8
+    known = {tuple(row) for row in np.asarray(images).tolist()}
+    assert sum(tuple(row) in known for row in np.asarray(found).tolist()) < 10

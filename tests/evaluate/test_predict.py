@@ -85,3 +85,24 @@ def test_probabilities_of_half_precision_are_probabilities(dtype: Any) -> None:
     probs = ob.predict(net.apply, draws, X.astype(dtype))
     np.testing.assert_allclose(probs.sum(-1), 1, rtol=1e-5)
     assert 0 <= float(ob.metrics.accuracy(jnp.zeros(7, int), probs)) <= 1
+
+
+def test_outcomes_and_networks_are_to_be_unwrapped() -> None:
+    net, stacked = nets()
+    draws = ob.Draws(stacked)
+    symmetry = ob.discover(net.apply, draws[0], X)
+    for outcome, part in (
+        (ob.compact(symmetry, draws), "posterior"),
+        (ob.align(symmetry, draws[0], to=draws[1]), "params"),
+        (ob.align_many(symmetry, draws), "draws"),
+    ):
+        with pytest.raises(TypeError, match=rf"pass its \.{part}"):
+            ob.predict(net.apply, outcome, X)
+        assert (
+            ob.predict(
+                net.apply, getattr(outcome, part), X, num_samples=2 if part != "params" else None
+            ).ndim
+            == 3
+        )
+    with pytest.raises(TypeError, match=r"pass its \.apply"):
+        ob.predict(net, draws, X)

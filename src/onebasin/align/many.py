@@ -138,6 +138,8 @@ def align_many(
         raise ValueError(
             f"got first={first}, expected the number of a draw below {population.count}"
         )
+    if max_rounds < 1:
+        raise ValueError(f"got max_rounds={max_rounds}, expected at least one")
     centre, spread = population.draw(first), population.spread(first)
     if given:
         check_posterior(symmetry, "the reference", reference, cost)

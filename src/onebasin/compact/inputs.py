@@ -25,7 +25,10 @@ def mixtures(key: jax.Array, inputs: Any, copies: int = 1) -> Any:
     weight = jax.random.uniform(for_weight, (count * copies,))
 
     def mixed(x: jax.Array) -> jax.Array:
-        w = weight.reshape(-1, *[1] * (x.ndim - 1)).astype(x.dtype)
+        w = weight.reshape(-1, *[1] * (x.ndim - 1))
+        if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+            return jnp.round(w * x[one] + (1 - w) * x[other]).astype(x.dtype)
+        w = w.astype(x.dtype)
         return w * x[one] + (1 - w) * x[other]
 
     return jax.tree.map(mixed, inputs)

@@ -67,7 +67,9 @@ def compact(
             between the first two.
         rank: Rank of a low-rank fit, by default all that the draws have; of unit blocks the
             components per unit.
-        shrinkage: Shrinkage of its correlations, as for `fit_gaussian`.
+        shrinkage: Shrinkage of its correlations, as for `fit_gaussian`. Without any, and of full
+            rank, a fit has no spread but that of the draws: fit with "auto" what is to have a
+            density (`log_density`, `kl`).
         temperature: Factor of the covariance; None chooses.
         num_starts: From how many of the draws the alignment is tried, by the cost given or by
             weights.

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.align import Alignment, ManyAlignment
+from onebasin.compact import Compact
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import with_arrays
 from onebasin.symmetry.keys import key_or_first
@@ -19,6 +21,7 @@ LINKS: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: jax.nn.softmax(x.astype(jnp.promote_types(x.dtype, jnp.float32))),
     "identity": lambda x: x,
 }
+OUTCOMES = {Compact: "posterior", Alignment: "params", ManyAlignment: "draws"}
 STACKED = (
     "the parameters are those of several networks, stacked, expected one network: wrap them, as in "
     "onebasin.Draws(params)"
@@ -63,6 +66,17 @@ def predict(
     if num_samples is not None and num_samples < 1:
         raise ValueError(f"got num_samples={num_samples}, expected at least one")
     key = key_or_first(key)
+    if not callable(apply_fn):
+        raise TypeError(
+            f"the model is a {type(apply_fn).__name__}, expected a function apply_fn(params, "
+            "inputs): of a network pass its .apply"
+        )
+    for outcome, part in OUTCOMES.items():
+        if isinstance(posterior, outcome):
+            raise TypeError(
+                f"the posterior is a {outcome.__name__}, the outcome of a call, expected draws, a "
+                f"Gaussian, a mixture or one network: pass its .{part}"
+            )
     inputs = jax.tree.map(jnp.asarray, with_arrays(inputs, "the inputs"))
     leaves = jax.tree.leaves(inputs)
     if not leaves or not all(leaf.ndim for leaf in leaves):

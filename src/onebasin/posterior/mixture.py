@@ -44,6 +44,8 @@ class Mixture:
     info: Any = dataclasses.field(default=None, metadata=trees.RECORD)
 
     def __post_init__(self) -> None:
+        if isinstance(self.components, Gaussian):
+            raise TypeError("the components are one Gaussian, expected a list of them: pass [q]")
         components = tuple(self.components)
         if not components:
             raise ValueError("a mixture needs at least one component; pass Gaussians")

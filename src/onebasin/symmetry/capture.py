@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from onebasin.symmetry.assemble import box_of
 from onebasin.symmetry.blocks import MAX_BLOCKS
@@ -120,7 +121,12 @@ class Probe:
     def values(self, params: Any, inputs: Any) -> list[Any]:
         """What enters and leaves the contractions, in the order of their numbers."""
         arguments = [*jax.tree.leaves(params), *jax.tree.leaves(inputs)]
-        return evaluate(self._program, arguments, self._watched)
+        # A mean of networks in half precision may come in single.
+        cast = [
+            x.astype(v.aval.dtype) if _differ(x, v) else x
+            for x, v in zip(arguments, self._program.inputs, strict=True)
+        ]
+        return evaluate(self._program, cast, self._watched)
 
     def _captured(self, variable: Variable) -> Captured | None:
         value = self._analysis.types.get(id(variable))
@@ -166,3 +172,11 @@ def _names_along(analysis: Analysis, read: Read) -> set[str]:
         for atom in term
         if atom in analysis.names
     }
+
+
+def _differ(array: Any, variable: Variable) -> bool:
+    """Whether both are floating point, and of different precision."""
+    dtypes = getattr(array, "dtype", None), getattr(variable.aval, "dtype", None)
+    if None in dtypes or dtypes[0] == dtypes[1]:
+        return False
+    return all(jax.dtypes.issubdtype(dtype, jnp.floating) for dtype in dtypes)
