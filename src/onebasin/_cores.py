@@ -56,6 +56,8 @@ def threads_for_products(multiplications: int) -> contextlib.AbstractContextMana
 @functools.lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
     """The libraries that are there, looked for once: that takes longer than a small alignment."""
+    import scipy.linalg  # noqa: F401 - brings a library of its own, which would come too late
+
     return ThreadpoolController()
 
 

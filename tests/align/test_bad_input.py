@@ -138,6 +138,14 @@ def test_an_alignment_is_not_its_parameters(setting):
             call()
 
 
+def test_one_start_needs_no_list(setting):
+    symmetry, params = setting
+    other = jax.tree.map(lambda x: x[..., ::-1], params)
+    one, listed = (ob.align(symmetry, other, to=params, starts=s) for s in ("forward", ["forward"]))
+    assert one.cost == listed.cost
+    assert one.solver == listed.solver
+
+
 def test_lists_are_stacked_first(setting):
     symmetry, params = setting
     with pytest.raises(TypeError, match=r"list of 2 networks.*Draws\.stack"):

@@ -98,11 +98,8 @@ def test_outcomes_and_networks_are_to_be_unwrapped() -> None:
     ):
         with pytest.raises(TypeError, match=rf"pass its \.{part}"):
             ob.predict(net.apply, outcome, X)
-        assert (
-            ob.predict(
-                net.apply, getattr(outcome, part), X, num_samples=2 if part != "params" else None
-            ).ndim
-            == 3
-        )
+        with pytest.raises(TypeError, match=rf"pass its \.{part}"):
+            ob.canonicalize(symmetry, outcome)
+        assert ob.predict(net.apply, getattr(outcome, part), X).shape[1:] == (7, 2)
     with pytest.raises(TypeError, match=r"pass its \.apply"):
         ob.predict(net, draws, X)

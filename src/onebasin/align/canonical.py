@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align import masses, minimum_mass, ordering
-from onebasin.align.checks import check_choice, check_real
+from onebasin.align.checks import check_choice, check_real, check_unwrapped
 from onebasin.align.touches import Box, boxes_of
 from onebasin.align.unit_norm import Anchor, anchors, unit_norm
 from onebasin.posterior import Draws, push_forward
@@ -153,6 +153,7 @@ def canonical_element(
     recipe = _recipe(symmetry, scaling, order, biases, signs)
     if isinstance(params, Draws):
         params = params.params
+    check_unwrapped("the network", params)
     check_real(params)
     leaves, _, stacked = _flatten(symmetry, params)
     if not stacked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +19,15 @@ class Candidate:
     loss: float
 
 
+class Outcome:
+    """What a call found: not it itself is passed on, but what it holds."""
+
+    made_by: ClassVar[str]
+    holds: ClassVar[str]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(Outcome):
     """The outcome of `align`, with its certificate.
 
     Attributes:
@@ -48,6 +55,9 @@ class Alignment:
         candidates: What search="thorough" tried, the least training loss half way first.
         skipped: Why that search did not try something.
     """
+
+    made_by = "align"
+    holds = "params"
 
     params: Any
     element: Element

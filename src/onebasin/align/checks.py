@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align.certificate import Alignment
+from onebasin.align.certificate import Outcome
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.symmetry import Symmetry, SymmetryError
 from onebasin.symmetry.group import num_stacked, path_name
@@ -39,9 +39,13 @@ def check_group(symmetry: Any) -> None:
 
 
 def check_unwrapped(what: str, given: Any) -> None:
-    """Refuses the outcome of `align` where what it moved is expected."""
-    if isinstance(given, Alignment):
-        raise TypeError(f"{what} is an Alignment, the outcome of align: pass its .params")
+    """Refuses the outcome of a call where what it holds is expected."""
+    if isinstance(given, Outcome):
+        name = type(given).__name__
+        article = "an" if name[0] == "A" else "a"
+        raise TypeError(
+            f"{what} is {article} {name}, the outcome of {given.made_by}: pass its .{given.holds}"
+        )
 
 
 def check_finite(what: str, tree: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.blocks import Blocks, Common, Way
+from onebasin.align.certificate import Outcome
 from onebasin.align.chains import Chains, are_chains
 from onebasin.align.checks import check_choice, check_posterior
 from onebasin.align.gauge import scaling_element, size_of
@@ -42,7 +43,7 @@ class Rounds(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ManyAlignment:
+class ManyAlignment(Outcome):
     """The outcome of `align_many`.
 
     Attributes:
@@ -53,6 +54,9 @@ class ManyAlignment:
         moved: How many draws changed their permutation in each round.
         cost_name: Which cost was used.
     """
+
+    made_by = "align_many"
+    holds = "draws"
 
     draws: Any
     elements: Element

@@ -37,7 +37,7 @@ def align(
     apply_fn: Callable[[Any, Any], Any] | None = None,
     inputs: Any = None,
     scaling: str | None = "auto",
-    starts: Sequence[str | State] = STARTS,
+    starts: str | State | Sequence[str | State] = STARTS,
     restarts: int = 0,
     seed: int = 0,
     max_sweeps: int = 100,
@@ -74,7 +74,8 @@ def align(
             sides, match there (and count the cost there), and give the result the reference's
             scale. None leaves them, as before `reset_batch_norm`: BatchNorm's hold only while its
             running statistics stay.
-        starts: Where coordinate descent starts from; the best is kept.
+        starts: Where coordinate descent starts from, one or more of "identity", "forward" and given
+            states; the best is kept.
         restarts: Number of further random starts.
         seed: Seed of all random choices.
         max_sweeps: Most rounds of coordinate descent.
@@ -120,7 +121,7 @@ def align(
         "symmetry": symmetry,
         "assignment": Assignment(assignment),
         "cost": cost,
-        "starts": starts,
+        "starts": (starts,) if isinstance(starts, str | State) else starts,
         "restarts": restarts,
         "seed": seed,
         "max_sweeps": max_sweeps,

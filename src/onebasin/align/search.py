@@ -69,7 +69,7 @@ def search(
     """
     rng = np.random.default_rng(seed)
     plans: list[tuple[str, State | None]] = []
-    for start in (starts,) if isinstance(starts, str | State) else starts:
+    for start in starts:
         if isinstance(start, State):
             plans.append(("given", start))
         elif start == "identity":

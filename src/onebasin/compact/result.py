@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from onebasin.align import ManyAlignment
+from onebasin.align.certificate import Outcome
 from onebasin.compact import selecting
 from onebasin.compact.distilling import Distilled
 from onebasin.posterior import Gaussian, Mixture
@@ -21,7 +22,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Compact:
+class Compact(Outcome):
     """One posterior in one basin.
 
     Attributes:
@@ -37,6 +38,9 @@ class Compact:
         distilled: Scores of the starts, if the fit was distilled.
         unchosen: What was asked to be chosen and was not, since two draws leave none to hold out.
     """
+
+    made_by = "compact"
+    holds = "posterior"
 
     posterior: Gaussian | Mixture
     flavour: str

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import Alignment, ManyAlignment
-from onebasin.compact import Compact
+from onebasin.align.checks import check_unwrapped
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import with_arrays
 from onebasin.symmetry.keys import key_or_first
@@ -21,7 +20,6 @@ LINKS: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: jax.nn.softmax(x.astype(jnp.promote_types(x.dtype, jnp.float32))),
     "identity": lambda x: x,
 }
-OUTCOMES = {Compact: "posterior", Alignment: "params", ManyAlignment: "draws"}
 STACKED = (
     "the parameters are those of several networks, stacked, expected one network: wrap them, as in "
     "onebasin.Draws(params)"
@@ -71,12 +69,7 @@ def predict(
             f"the model is a {type(apply_fn).__name__}, expected a function apply_fn(params, "
             "inputs): of a network pass its .apply"
         )
-    for outcome, part in OUTCOMES.items():
-        if isinstance(posterior, outcome):
-            raise TypeError(
-                f"the posterior is a {outcome.__name__}, the outcome of a call, expected draws, a "
-                f"Gaussian, a mixture or one network: pass its .{part}"
-            )
+    check_unwrapped("the posterior", posterior)
     inputs = jax.tree.map(jnp.asarray, with_arrays(inputs, "the inputs"))
     leaves = jax.tree.leaves(inputs)
     if not leaves or not all(leaf.ndim for leaf in leaves):

@@ -24,13 +24,6 @@ def check_counts(**counts: int) -> None:
             raise ValueError(f"got {name}={count}, expected a positive number")
 
 
-def check_rates(**rates: float | None) -> None:
-    """Raises unless every step, length or rate that is given is a positive number."""
-    for name, rate in rates.items():
-        if rate is not None and not 0 < rate < np.inf:
-            raise ValueError(f"got {name}={rate}, expected a positive number")
-
-
 def check_acceptance(target: float) -> None:
     """Raises unless an acceptance rate can be aimed at."""
     if not 0 < target < 1:

@@ -1,7 +1,8 @@
-"""What every method is given first: a random key and a problem."""
+"""What every method is given first, a random key and a problem; and rates."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from onebasin.infer.problem import Problem
@@ -16,3 +17,10 @@ def check_key_and_problem(key: Any, problem: Any) -> None:
             f"the problem is {described(problem)}, expected an onebasin.Problem: write "
             "onebasin.Problem(net, (inputs, targets)), which joins a network and its data"
         )
+
+
+def check_rates(**rates: float | None) -> None:
+    """Raises unless every step, length or rate that is given is a positive number."""
+    for name, rate in rates.items():
+        if rate is not None and not 0 < rate < math.inf:
+            raise ValueError(f"got {name}={rate}, expected a positive number")

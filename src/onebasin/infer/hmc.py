@@ -20,6 +20,7 @@ import numpy as np
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.checks import check_rates
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
@@ -165,7 +166,7 @@ def hmc(
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, leapfrogs=max_leapfrogs)
-    chains.check_rates(step_size=step_size, trajectory_length=trajectory_length)
+    check_rates(step_size=step_size, trajectory_length=trajectory_length)
     chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = float(jnp.sqrt(jnp.mean(spread**2)))

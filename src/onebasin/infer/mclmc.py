@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.checks import check_rates
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import outputs_of, product_precision
@@ -125,7 +126,7 @@ def mclmc(
 
     arguments = {k: v for k, v in locals().items() if k not in (*CONTROL, "blackjax")}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, tuning=num_tuning_steps)
-    chains.check_rates(energy_variance=energy_variance)
+    check_rates(energy_variance=energy_variance)
     journal = Journal.open("mclmc", key, problem, arguments, run, progress, chunk)
     for_init, for_momentum, for_tuning, for_warmup, for_sampling = jax.random.split(key, 5)
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
+from onebasin.infer.checks import check_rates
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
@@ -105,7 +106,7 @@ def nuts(
     """
     arguments = {k: v for k, v in locals().items() if k not in CONTROL}
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, doublings=max_doublings)
-    chains.check_rates(step_size=step_size)
+    check_rates(step_size=step_size)
     chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = jnp.sqrt(jnp.mean(spread**2))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.infer import chains
+from onebasin.infer.checks import check_rates
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
@@ -119,7 +120,7 @@ def run_stochastic(
         memory: Budget in bytes of one step.
     """
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, thin=thin)
-    chains.check_rates(step_size=step_size)
+    check_rates(step_size=step_size)
     small = problem.num_examples <= SMALL_DATA
     batch_size = checked_batch(problem, batch_size, SMALL_DATA if small else BATCH_SIZE)
     cycle = None

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from onebasin.infer.checks import check_rates
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Batch, Problem
@@ -129,8 +130,7 @@ def train(
     epochs = max(50, -(-least // steps)) if epochs is None else epochs
     if epochs < 1:
         raise ValueError(f"got epochs={epochs}, expected at least one")
-    if learning_rate is not None and not 0 < learning_rate < np.inf:
-        raise ValueError(f"got learning_rate={learning_rate}, expected a positive number")
+    check_rates(learning_rate=learning_rate)
     if optimizer is None:
         given = rate if learning_rate is None else learning_rate
         optimizer = default_optimizer(given, epochs * steps)
