@@ -50,7 +50,7 @@ def load_model(name: str, seed: int = 0) -> Model:
     """
     if not _is_named(name):
         raise FactoryError(
-            f"Got the model name {name!r}, expected MODULE:FACTORY: "
+            f"got the model name {name!r}, expected MODULE:FACTORY: "
             "write for example my_models:factory or path/to/file.py:factory."
         )
     with called(name, "factory", EXPECTED) as returned:
@@ -73,7 +73,7 @@ def load_returned(name: str, what: str, expected: str) -> Any:
     """
     if not _is_named(name):
         raise FactoryError(
-            f"Got the name {name!r}, expected MODULE:{what.upper()}: "
+            f"got the name {name!r}, expected MODULE:{what.upper()}: "
             f"write for example my_data:{what} or path/to/file.py:{what}."
         )
     with called(name, what, expected) as returned:
@@ -135,13 +135,13 @@ def _importable(*folders: Path) -> Iterator[None]:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FactoryError(
-            f"Got the file {str(path)!r}, and there is none at {path.resolve()}: check the path."
+            f"got the file {str(path)!r}, and there is none at {path.resolve()}: check the path."
         )
     # A name of its own: a user's random.py must not stand in for a module of the same name.
     module_name = f"onebasin_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
-        raise FactoryError(f"Got the file {str(path)!r}, expected Python source: name a .py file.")
+        raise FactoryError(f"got the file {str(path)!r}, expected Python source: name a .py file.")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses, and so Flax modules, look their module up by name while it is being executed.
     sys.modules[module_name] = module
@@ -150,7 +150,7 @@ def _import_file(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise FactoryError(
-            f"Importing {path} failed with {one_line(error)}: "
+            f"importing {path} failed with {one_line(error)}: "
             f"run `python {path}` to see where, and mend it there."
         ) from error
     return module
@@ -163,17 +163,17 @@ def _import_module(module_name: str) -> ModuleType:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(missing + "."):
             raise FactoryError(
-                f"Importing {module_name} failed because it needs {missing!r}, "
+                f"importing {module_name} failed because it needs {missing!r}, "
                 "which is not installed: install it in this environment."
             ) from error
         raise FactoryError(
-            f"Got the module {module_name!r}, and there is none in {Path.cwd()} "
+            f"got the module {module_name!r}, and there is none in {Path.cwd()} "
             "nor among the installed packages: check the name, "
             "or give the file as path/to/file.py:factory."
         ) from error
     except (Exception, SystemExit) as error:
         raise FactoryError(
-            f"Importing {module_name} failed with {one_line(error)}: "
+            f"importing {module_name} failed with {one_line(error)}: "
             f"run `python -c 'import {module_name}'` to see where, and mend it there."
         ) from error
 
@@ -185,7 +185,7 @@ def _find(
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise FactoryError(
-                f"Got the {what} {attribute!r}, and {module_name} has no such name: "
+                f"got the {what} {attribute!r}, and {module_name} has no such name: "
                 f"{_suggestion(found, part)}."
             )
         found = getattr(found, part)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from onebasin import nets
 from onebasin.align.barrier import barrier
 from onebasin.align.predictive import best_temperature, losses, marginal_loss, nll
 from onebasin.posterior import Gaussian, Mixture
@@ -108,6 +109,8 @@ def test_marginal_loss_is_that_of_the_mean_probability():
         found["loss"], -jnp.mean(jnp.log(probs[jnp.arange(len(y)), y])), rtol=1e-5
     )
     assert found["error"] == np.float32(np.mean(np.argmax(probs, -1) != y))
+    of_draws = marginal_loss(linear, x, y, num_samples=1)(draws)
+    np.testing.assert_allclose(of_draws["loss"], found["loss"], rtol=1e-5)
 
 
 def test_marginal_loss_of_a_mixture_mixes_probabilities():
@@ -117,6 +120,22 @@ def test_marginal_loss_of_a_mixture_mixes_probabilities():
     parts = [jnp.exp(loss.log_predictive(q)[""]) for q in (a, b)]
     expected = -jnp.mean(jnp.log(0.2 * parts[0] + 0.8 * parts[1])[jnp.arange(len(y)), y])
     np.testing.assert_allclose(loss(Mixture([a, b], [0.2, 0.8]))["loss"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pieces", [{"num_samples": 16}, {"batch_size": 250}])
+def test_a_gradient_holds_one_draw_and_one_batch_at_a_time(pieces):
+    net = nets.mlp(hidden=(100,) * 5, outputs=3)
+    x, y = jnp.ones((4000, 5)), jnp.zeros(4000, int)
+    q = Gaussian(net.init(jax.random.key(0), x), 0.1)
+
+    def bytes_held(**kwargs):
+        loss = losses(net.apply, (x, y), **{"num_samples": 1, "batch_size": 4000} | kwargs)
+        gradient = jax.jit(jax.grad(lambda q: loss(q)["train loss"]))
+        return gradient.lower(q).compile().memory_analysis().temp_size_in_bytes
+
+    one = bytes_held()
+    assert one > 4000 * 100 * 5 * 4
+    assert bytes_held(**pieces) < (2 * one if "num_samples" in pieces else one / 2)
 
 
 def test_barrier_of_the_marginal_loss_has_its_ends():

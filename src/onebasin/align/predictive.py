@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align.stream import Batches
-from onebasin.posterior import Gaussian, Mixture
+from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.symmetry.keys import key_or_first
 
 NUM_SAMPLES = 128
@@ -32,7 +32,7 @@ class PredictiveLoss:
 
     For a network the loss is -mean log p(y | x, params). For a Gaussian or a mixture it is
     marginalised: -mean log E[p(y | x, params)], the expectation over `num_samples` draws (for a
-    mixture, over as many from each component).
+    mixture, over as many from each component); for `Draws` it is over all of them.
     """
 
     splits: dict[str, Split]
@@ -44,7 +44,7 @@ class PredictiveLoss:
         """Losses in nats and error rates, by name.
 
         Args:
-            posterior: Parameters, a `Gaussian` or a `Mixture`.
+            posterior: Parameters, a `Gaussian`, a `Mixture` or `Draws`.
             key: Random key of the draws; `jax.random.key(0)` by default.
         """
         return self.scores(self.log_predictive(posterior, key))
@@ -60,18 +60,28 @@ class PredictiveLoss:
             return jax.tree.map(
                 lambda *p: jax.nn.logsumexp(jnp.stack(p, -1) + weights, axis=-1), *parts
             )
+        if isinstance(posterior, Draws):
+            return self._averaged(lambda params: params, posterior.params, len(posterior))
         if not isinstance(posterior, Gaussian):
             return self._of_network(posterior)
         count = self.num_samples if num_samples is None else num_samples
-        key = key_or_first(key)
-        keys = jax.random.split(key, count)
+        keys = jax.random.split(key_or_first(key), count)
+        return self._averaged(posterior.draw, keys, count)
 
-        def add(total: dict[str, jax.Array], key: jax.Array) -> tuple[dict[str, jax.Array], None]:
-            return jax.tree.map(jnp.logaddexp, total, self._of_network(posterior.draw(key))), None
+    def _averaged(
+        self, network: Callable[[Any], Any], over: Any, count: int
+    ) -> dict[str, jax.Array]:
+        """The log of the mean probability of networks, one for each entry of what they are over."""
 
-        shapes = jax.eval_shape(self._of_network, posterior.mean)
+        def log_probs(entry: Any) -> dict[str, jax.Array]:
+            return self._of_network(network(entry), one_of=count)
+
+        def add(total: dict[str, jax.Array], entry: Any) -> tuple[dict[str, jax.Array], None]:
+            return jax.tree.map(jnp.logaddexp, total, log_probs(entry)), None
+
+        shapes = jax.eval_shape(lambda all: log_probs(jax.tree.map(lambda x: x[0], all)), over)
         empty = jax.tree.map(lambda s: jnp.full(s.shape, -jnp.inf, s.dtype), shapes)
-        total, _ = jax.lax.scan(add, empty, keys)
+        total, _ = jax.lax.scan(add, empty, over)
         return jax.tree.map(lambda x: x - np.log(count), total)
 
     def scores(self, log_probs: dict[str, jax.Array]) -> dict[str, jax.Array]:
@@ -101,11 +111,16 @@ class PredictiveLoss:
                 f"expected 0 to {outputs - 1}"
             )
 
-    def _of_network(self, params: Any) -> dict[str, jax.Array]:
+    def _of_network(self, params: Any, one_of: int = 1) -> dict[str, jax.Array]:
         def log_probs(inputs: Any) -> jax.Array:
             return jax.nn.log_softmax(self.apply_fn(params, inputs))
 
-        return {name: split.inputs.map(log_probs) for name, split in self.splits.items()}
+        def of_split(split: Split) -> jax.Array:
+            # A gradient holds what one network does to one batch, and does it once more for each.
+            many = one_of > 1 or split.inputs.num_batches > 1
+            return split.inputs.map(jax.checkpoint(log_probs) if many else log_probs)
+
+        return {name: of_split(split) for name, split in self.splits.items()}
 
 
 def losses(

@@ -112,7 +112,12 @@ class Batches:
     def of(cls, inputs: Any, batch_size: int) -> Batches:
         """Cuts inputs (a pytree whose leaves share their leading axis) into batches."""
         sizes = {np.shape(x)[0] if np.ndim(x) else None for x in jax.tree.leaves(inputs)}
-        if len(sizes) != 1 or None in sizes:
+        if None in sizes:
+            raise ValueError(
+                "inputs hold single numbers, expected arrays whose first axis is the example (a "
+                "list is read as a tree of leaves): pass np.asarray(inputs)"
+            )
+        if len(sizes) != 1:
             raise ValueError(
                 f"inputs have leading sizes {sizes or 'none'}, expected one number of examples"
             )
@@ -127,6 +132,11 @@ class Batches:
         full = jax.tree.map(lambda x: x[:cut].reshape(-1, batch_size, *x.shape[1:]), inputs)
         rest = jax.tree.map(lambda x: x[cut:], inputs) if cut < count else None
         return cls(full, rest, count)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches there are, with the rest."""
+        return len(jax.tree.leaves(self.full)[0]) + (self.rest is not None)
 
     @property
     def first(self) -> Any:

@@ -78,7 +78,7 @@ def _outputs(name: str, inputs: Any, model: Model) -> Any:
         return jax.eval_shape(model.apply_fn, model.params, jax.tree.map(jnp.asarray, inputs))
     except Exception as error:
         raise FactoryError(
-            f"The model stopped with {one_line(error)} on the inputs that {name} returned: "
+            f"the model stopped with {one_line(error)} on the inputs that {name} returned: "
             "check that it runs on them in Python."
         ) from error
 
@@ -94,7 +94,7 @@ def _checked(name: str, inputs: Any, labels: Any, model: Model) -> tuple[Any, An
     outputs = _outputs(name, inputs, model)
     if getattr(outputs, "ndim", None) != 2:
         raise FactoryError(
-            f"The model returns {getattr(outputs, 'shape', describe(outputs))} for {count} "
+            f"the model returns {getattr(outputs, 'shape', describe(outputs))} for {count} "
             "inputs, expected logits (example, class): a barrier is measured on classifiers."
         )
     classes = outputs.shape[1]

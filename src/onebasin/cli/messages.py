@@ -20,11 +20,9 @@ OWN_FAULT = 1
 
 
 def fail(sentence: str, code: int = BAD_INPUT) -> NoReturn:
-    """End the command with one sentence."""
+    """End the command with one sentence, which may begin with a name that the user gave."""
     stop = "" if sentence.endswith((".", "?", "!")) else "."
-    # The name of a file or function is left as it is written.
-    first = sentence[0].upper() if sentence.split()[0].isalpha() else sentence[0]
-    typer.echo(f"onebasin: {first}{sentence[1:]}{stop}", err=True)
+    typer.echo(f"onebasin: {sentence}{stop}", err=True)
     raise typer.Exit(code)
 
 

@@ -136,7 +136,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         fail(
-            f"Got --out {out}, and no folder can be made there ({error.strerror}): "
+            f"got --out {out}, and no folder can be made there ({error.strerror}): "
             "name a folder that you may write to."
         )
     with working("The demo", spinner=False), _stoppable(out):
@@ -157,7 +157,7 @@ def _stoppable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        fail(f"Stopped; the same command goes on with {folder}", code=INTERRUPTED)
+        fail(f"stopped; the same command goes on with {folder}", code=INTERRUPTED)
 
 
 def _field(item: str) -> tuple[str, Any]:

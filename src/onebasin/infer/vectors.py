@@ -22,12 +22,11 @@ def default_float() -> Any:
 def to_sampled_vector(tree: Any) -> jax.Array:
     """All leaves, one after the other, as a sampler's kernel computes with them.
 
-    Where double precision is switched on, the kernels' own numbers are double: what they move has
-    to be so as well, whatever the type of the weights.
+    The kernels' own numbers are of single precision, or double where that is switched on: what
+    they move has to be so as well, whatever the type of the weights.
     """
     vector = to_vector(tree)
-    double = default_float()
-    return vector.astype(double) if double == jnp.float64 else vector
+    return vector.astype(jnp.promote_types(vector.dtype, default_float()))
 
 
 def from_vector(vector: jax.Array, shapes: Any) -> Any:

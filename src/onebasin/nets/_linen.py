@@ -31,7 +31,7 @@ def lookup(what: str, known: Mapping[Any, Value], name: object) -> Value:
     """Return `known[name]`, or say what is known."""
     if name not in list(known):
         raise ValueError(
-            f"Got {what}={name!r}, expected one of {', '.join(map(repr, known))}: "
+            f"got {what}={name!r}, expected one of {', '.join(map(repr, known))}: "
             "choose one of these."
         )
     return known[name]
@@ -41,7 +41,7 @@ def sequence(**values: object) -> None:
     """Raise unless each argument is a sequence, and not one number."""
     for name, value in values.items():
         if not isinstance(value, Iterable):
-            raise ValueError(f"Got {name}={value!r}, expected a tuple such as ({value!r},).")
+            raise ValueError(f"got {name}={value!r}, expected a tuple such as ({value!r},).")
 
 
 def positive(**values: object) -> None:
@@ -52,7 +52,7 @@ def positive(**values: object) -> None:
         for item in items:  # type: ignore[attr-defined]
             if not isinstance(item, int) or isinstance(item, bool) or item < 1:
                 raise ValueError(
-                    f"Got {name}={value!r}, expected "
+                    f"got {name}={value!r}, expected "
                     f"{'positive integers' if several else 'a positive integer'}."
                 )
 

@@ -25,7 +25,7 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
         draws: As many of each mode.
 
     Raises:
-        StoreError: If modes have unequal counts, or xarray is not installed.
+        StoreError: If it got something else, modes have unequal counts, or xarray is not installed.
 
     Example:
         >>> import numpy as np
@@ -40,6 +40,8 @@ def to_datatree(draws: Draws) -> xarray.DataTree:
         raise StoreError(
             "a DataTree needs xarray, which is not installed: pip install 'onebasin[arviz]'."
         ) from error
+    if not isinstance(draws, Draws):
+        raise StoreError(f"got {type(draws).__name__}, expected Draws: see onebasin.Draws.")
     mode = np.asarray(draws.mode)
     modes, counts = np.unique(mode, return_counts=True)
     if len(set(counts.tolist())) > 1:
