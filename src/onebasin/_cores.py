@@ -9,9 +9,9 @@ from typing import Any
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-# Products of so many multiplications are over on one core before others have come to its help,
-# which where they have other work takes many times as long.
-SHORT = 2**24
+# Products of fewer multiplications gain little from other cores, and where these have other work
+# to do, waiting for them takes many times as long.
+SHORT = 2**28
 
 _lock = threading.Lock()
 _inside = 0

@@ -210,6 +210,7 @@ X, Y = classes()
         (lambda: losses(linear, (X, Y), batch_size=0), "batches of 0"),
         (lambda: losses(linear, (jnp.ones((0, 2)), Y[:0])), "got 0 examples"),
         (lambda: losses(linear, ((X, X[:2]), Y)), "expected one number of examples"),
+        (lambda: losses(linear, (X.tolist(), Y)), r"pass np.asarray\(inputs\)"),
     ],
 )
 def test_bad_input_is_named(make, message):

@@ -132,6 +132,8 @@ def test_a_datatree_needs_even_chains_and_xarray(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(StoreError, match=r"mode 4 has 2, mode 7 has 1: .*of_mode\(4\)\[:1\]"):
         to_datatree(draws)
     assert set(to_datatree(draws[:2]).children) == {"posterior"}
+    with pytest.raises(StoreError, match="got dict, expected Draws"):
+        to_datatree({"w": np.zeros((3, 2))})
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(StoreError, match=r"pip install 'onebasin\[arviz\]'"):
         to_datatree(draws)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
 
+from onebasin._cores import num_cores
 from onebasin.align import channels
 from onebasin.align.certificate import Candidate
 from onebasin.align.checks import check_inputs
@@ -51,9 +53,16 @@ def thorough(
     found: list[tuple[str, State, int]] = []
     starts = [*_plain_starts(task), *_matchings(task, draws, skipped)]
     found += [(name, state, 0) for name, state in starts]
-    for name, start in [*starts, *_random_starts(task, random_starts)]:
-        for cost, objective in objectives.items():
-            best = _descended(task, objective, [start])
+    begun = [*starts, *_random_starts(task, random_starts)]
+    with ThreadPoolExecutor(min(num_cores(), len(objectives))) as threads:
+        # An objective keeps products from one descent to the next: each has a thread of its own.
+        descents = threads.map(
+            lambda objective: [_descended(task, objective, [start]) for _, start in begun],
+            objectives.values(),
+        )
+        ended = list(descents)
+    for (name, _), of_start in zip(begun, zip(*ended, strict=True), strict=True):
+        for cost, best in zip(objectives, of_start, strict=True):
             found.append((f"{name}, then {cost}", best.state, best.sweeps))
     tried = _judged(task, found)
     if refine is not None:

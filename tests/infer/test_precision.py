@@ -1,8 +1,9 @@
-"""Every method with double precision switched on, for weights of either type."""
+"""Every method on weights of half precision, and with double precision switched on."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -41,13 +42,22 @@ def network(dtype: type) -> ob.Net:
 
 
 # Equal networks share compiled programs.
-NETWORKS = {np.float32: network(np.float32), np.float64: network(np.float64)}
+NETWORKS = {dtype: network(dtype) for dtype in (jnp.bfloat16, np.float32, np.float64)}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.usefixtures("float64")
 def test_double_precision_keeps_the_type_of_the_weights(name: str, dtype) -> None:
+    assert_type_is_kept(name, dtype)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_half_precision_keeps_the_type_of_the_weights(name: str) -> None:
+    assert_type_is_kept(name, jnp.bfloat16)
+
+
+def assert_type_is_kept(name: str, dtype) -> None:
     x = np.linspace(-1, 1, 12, dtype=dtype)[:, None]
     problem = ob.Problem(NETWORKS[dtype], (x, x**2), likelihood="gaussian", noise=0.2)
     method = name.split(",")[0]
