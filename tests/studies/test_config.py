@@ -36,6 +36,10 @@ BAD = {
     "no inner field": ({"hmc.num_sample": 3}, r"'hmc.num_sample'.*did you mean 'num_samples'"),
     "a value": ({"hmc.num_chains": 1}, r"hmc.num_chains is 1, but .*greater than or equal to 2"),
     "a type": ({"hidden": "wide"}, r"hidden is 'wide'"),
+    "two values": (
+        {"dynamics": {"epochs": 2, "every": 3}},
+        r"^[^{]*, dynamics: every=3 is more than epochs=2$",
+    ),
 }
 
 

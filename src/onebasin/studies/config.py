@@ -140,6 +140,10 @@ def validated(kind: type[Config], values: Mapping[str, Any], where: str) -> Conf
             raise StudyError(
                 f"{where} has no field {field!r}, expected {_either(names[-1], known)}"
             ) from None
+        if first["type"] == "value_error":
+            # Our own sentence, which says what it got.
+            begin = f"{where}, {field}" if field else where
+            raise StudyError(f"{begin}: {first['ctx']['error']}") from None
         raise StudyError(
             f"{where}: {field} is {first.get('input')!r}, but {first['msg'].lower()}"
         ) from None
