@@ -176,6 +176,17 @@ def test_calibration_is_reported_beside_the_raw_curve():
     assert "test loss calibrated" in str(found)
 
 
+def test_where_all_training_examples_are_right_nothing_is_calibrated():
+    """The best temperature would be the coldest, and lift the ends above all that is between."""
+    x = jnp.asarray([[1.0, 0.0], [-1.0, 0.0]])
+    labels = jnp.asarray([0, 1])
+    right = {"w": jnp.asarray([[4.0, -4.0], [0.0, 0.0]])}
+    loss = losses(linear, (x, labels), (x, labels[::-1]))
+    found = barrier(loss, right, {"w": -right["w"]}, points=3, calibrate=True)
+    assert float(found.temperature[0]) == 1
+    assert float(found.calibrated.curve["test loss"][0]) == float(found.curve["test loss"][0])
+
+
 def test_one_compilation_serves_all_points_and_calls():
     traced = []
 

@@ -94,3 +94,10 @@ def test_bad_input_is_said(distance: Any) -> None:
         distance(p, ob.Gaussian({"a": jnp.zeros((3, 4))}, 1.0))
     with pytest.raises(ValueError, match="the mean of q holds 12 NaN"):
         distance(p, ob.Gaussian(jax.tree.map(lambda x: x * jnp.nan, p.mean), p.std))
+
+
+@pytest.mark.parametrize(("size", "rank"), [(5, 2), (200, 5), (1000, 5)])
+def test_a_small_step_between_wide_gaussians_is_seen(size: int, rank: int) -> None:
+    factor = jax.random.normal(jax.random.key(0), (rank, size))
+    p, q = (ob.Gaussian(jnp.full(size, shift), 1.0, factor) for shift in (0.0, 1e-3))
+    assert ob.wasserstein(p, q) == pytest.approx(1e-3 * size**0.5, rel=1e-2)

@@ -349,3 +349,21 @@ def test_swag_stays_near_what_was_trained_where_curvature_is_large() -> None:
     assert float(jnp.sqrt(jnp.mean(jnp.square(found - jnp.sin(x))))) < 0.2
     with pytest.raises(ob.infer.DivergenceError):
         ob.infer.swag(jax.random.key(0), problem, epochs=300, swag_learning_rate=0.01)
+
+
+def test_many_divergent_trajectories_are_said() -> None:
+    with pytest.warns(UserWarning, match=r"draws end trajectories that diverged \(chains 0, 1\)"):
+        found = quick("hmc", num_samples=20, step_size=5.0, max_leapfrogs=3, trajectory_length=40.0)
+    assert found.info["trajectory_length"] == 15
+
+
+@pytest.mark.parametrize("method", ["sgld", "sghmc"])
+def test_a_narrow_laplace_prior_sets_the_step(method: str) -> None:
+    x = np.full((20, 1), 1e-3, np.float32)
+    net = ob.Net(lambda key, x: jnp.zeros(1), lambda w, x: x * w)
+    prior = ob.infer.Laplace(0.1)
+    problem = ob.Problem(net, (x, x), prior, likelihood="gaussian", noise=1.0)
+    found = getattr(ob.infer, method)(
+        jax.random.key(0), problem, num_chains=8, num_samples=200, init="prior"
+    )
+    assert float(found.std()[0]) == pytest.approx(0.1 * 2**0.5, rel=0.25)

@@ -160,3 +160,15 @@ def test_means_of_half_precision_do_not_overflow(dtype: type) -> None:
     mean = draws.mean()["a"]
     assert mean.dtype == dtype
     np.testing.assert_allclose(np.asarray(mean, np.float32), 100.0)
+
+
+@pytest.mark.parametrize("spread", [1e-4, 3e-4, 300.0])
+def test_spreads_in_half_precision(spread: float) -> None:
+    x = (spread * np.random.default_rng(0).normal(size=(200, 50))).astype(np.float16)
+    expected = np.std(x.astype(float), axis=0, ddof=1)
+    np.testing.assert_allclose(Draws({"w": x}).std()["w"], expected, rtol=2e-3)
+    np.testing.assert_allclose(moments(Draws({"w": x})).std["w"], expected, rtol=2e-3)
+    q = Gaussian(jnp.zeros(20000, jnp.float16), jnp.full(20000, 0.01, jnp.float16))
+    std = float(np.float16(0.01))
+    wanted = -20000 * (np.log(std) + np.log(2 * np.pi) / 2)
+    assert float(q.log_density(q.mean)) == pytest.approx(wanted, rel=1e-3)

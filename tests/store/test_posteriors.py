@@ -137,3 +137,19 @@ def test_a_datatree_needs_even_chains_and_xarray(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(StoreError, match=r"pip install 'onebasin\[arviz\]'"):
         to_datatree(draws)
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        ob.Draws({"w": np.zeros((3, 2), np.float32)}),
+        ob.Gaussian({"w": np.zeros(2, np.float32)}, 1.0),
+        ob.Gaussian({"w": np.zeros(2, np.float32)}, 1.0, {"w": np.ones((4, 2), np.float32)}),
+    ],
+    ids=["draws", "diagonal", "low rank"],
+)
+def test_a_posterior_of_a_model_of_another_size_is_refused(tmp_path: Path, posterior) -> None:
+    save(tmp_path / "q.safetensors", posterior)
+    load(tmp_path / "q.safetensors", like={"w": np.zeros(2)})
+    with pytest.raises(StoreError, match=r"'w' of shape \(2,\), and the model expects \(3,\)"):
+        load(tmp_path / "q.safetensors", like={"w": np.zeros(3)})

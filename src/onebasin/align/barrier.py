@@ -103,7 +103,9 @@ def barrier(
         num_samples: Draws of each Gaussian; by default as the loss was made, else 128.
         calibrate: Also report the loss after dividing logits (for Gaussians: the log of the
             predictive) by the scalar that is best on training data, at every point: a barrier
-            that vanishes with it is one of confidence, not of function. Needs `losses`.
+            that vanishes with it is one of confidence, not of function. Where all training
+            examples are classified rightly they tell nothing of it, and the loss stays as it is.
+            Needs `losses`.
 
     Returns:
         A `Barrier`.

@@ -121,7 +121,8 @@ def align_many(
         scaling: How scalings are removed from every draw first; None leaves them.
         max_rounds: Most rounds of aligning and averaging.
         tolerance: Ends the rounds when one lowers the sum of costs by less than this share; 0 goes
-            on until no draw moves.
+            on until no draw moves, or a round would raise the sum, as it may where draws are
+            matched on data.
         first: The draw that all are matched to in the first round: where the mean ends depends on
             it, and the objective hardly tells a good end from a bad one.
         seed: Seed of the order of visits.

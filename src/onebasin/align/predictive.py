@@ -16,6 +16,8 @@ from onebasin.symmetry.keys import key_or_first
 
 NUM_SAMPLES = 128
 TEMPERATURES = (0.05, 20.0)
+# A best temperature below is that of the bound.
+COLDEST = 1.01 * TEMPERATURES[0]
 
 
 class Split(NamedTuple):
@@ -95,9 +97,14 @@ class PredictiveLoss:
         return found
 
     def calibrated(self, log_probs: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Losses at the temperature that is best on training data, and that temperature."""
+        """Losses at the temperature that is best on training data, and that temperature.
+
+        Where all training examples are classified rightly, the best is the coldest there is: it
+        tells nothing of confidence, and the loss stays as it is, at temperature 1.
+        """
         name = next(iter(self.splits)) if len(self.splits) == 1 else "train"
-        temperature = best_temperature(log_probs[name], self.splits[name].labels)
+        best = best_temperature(log_probs[name], self.splits[name].labels)
+        temperature = jnp.where(best < COLDEST, 1.0, best)
         losses = {
             f"{name} loss".strip(): nll(log_probs[name] / temperature, split.labels)
             for name, split in self.splits.items()

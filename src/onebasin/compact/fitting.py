@@ -20,7 +20,7 @@ import numpy as np
 
 from onebasin.compact.unit_blocks import unit_factor
 from onebasin.posterior import Draws, Gaussian, Mixture
-from onebasin.posterior.trees import check_floats
+from onebasin.posterior.trees import check_floats, widened
 from onebasin.symmetry import Symmetry
 
 COVARIANCES = ("diagonal", "low-rank")
@@ -67,7 +67,8 @@ def fit_gaussian(
     mean, variance = _moments(draws.params)
     scale = float(np.sqrt(temperature))
     if covariance == "diagonal":
-        return Gaussian(mean, jax.tree.map(lambda v: scale * jnp.sqrt(v), variance))
+        spread = jax.tree.map(lambda m, v: (scale * jnp.sqrt(v)).astype(m.dtype), mean, variance)
+        return Gaussian(mean, spread)
     if covariance == UNIT_BLOCKS:
         if symmetry is None:
             raise ValueError("unit blocks need symmetry=, which says what a unit is")
@@ -81,13 +82,19 @@ def fit_gaussian(
     return assemble(mean, variance, factor, share, temperature)
 
 
+def _squares(factor: jax.Array) -> jax.Array:
+    """What a factor gives to the variances."""
+    return jnp.sum(widened(factor) ** 2, axis=0)
+
+
 @jax.jit
 def assemble(mean: Any, variance: Any, factor: Any, shrinkage: Any, temperature: Any) -> Gaussian:
     """The Gaussian of given variances and principal components, correlations shrunk."""
     kept = jnp.sqrt((1 - shrinkage) * temperature)
     factor = jax.tree.map(lambda f: kept * f, factor)
     std = jax.tree.map(
-        lambda v, f: jnp.sqrt(jnp.clip(temperature * v - jnp.sum(f**2, axis=0), 0)),
+        lambda m, v, f: jnp.sqrt(jnp.clip(temperature * v - _squares(f), 0)).astype(m.dtype),
+        mean,
         variance,
         factor,
     )
@@ -198,8 +205,10 @@ def _check(
 
 @jax.jit
 def _moments(params: Any) -> tuple[Any, Any]:
-    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), params)
-    return mean, jax.tree.map(lambda x: jnp.var(x, axis=0, ddof=1), params)
+    """Means of the draws' type, and variances, which in half precision may be zero or infinite."""
+    wide = widened(params)
+    mean = jax.tree.map(lambda x, w: jnp.mean(w, axis=0).astype(x.dtype), params, wide)
+    return mean, jax.tree.map(lambda w: jnp.var(w, axis=0, ddof=1), wide)
 
 
 def _slices(leaf: Any) -> Iterator[tuple[slice, np.ndarray]]:

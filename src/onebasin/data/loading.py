@@ -26,7 +26,7 @@ def load(
     split: int = 0,
     normalise: str | Normalisation | None = None,
     download: bool = True,
-    catalogue: Mapping[str, Source] = CATALOGUE,
+    catalogue: Mapping[str, Source] | None = None,
 ) -> Dataset:
     """Loads a data set, after checking its files.
 
@@ -45,7 +45,7 @@ def load(
             `Normalisation` of another data set, as for one that is out of distribution. By default
             CIFAR and the tables are "standard", the other images "unit".
         download: Whether to download what is nowhere.
-        catalogue: The data sets that are known.
+        catalogue: The data sets that are known; None for those above.
 
     Returns:
         The data set; its `description` says how it was normalised.
@@ -58,7 +58,7 @@ def load(
         >>> ob.data.load("digits", normalise="standard").normalisation
         Normalisation(shift=[4.878], scale=[6.014])
     """
-    source = known(name, catalogue)
+    source = known(name, CATALOGUE if catalogue is None else catalogue)
     if not 0 <= split < source.num_splits:
         raise DataError(
             f"got split={split}, expected 0 to {source.num_splits - 1}: {name} has "

@@ -48,6 +48,10 @@ class Comparison:
     alignment: Alignment
     moved: Any
 
+    def __repr__(self) -> str:
+        old, new = (float(d.wasserstein) for d in (self.before, self.after))
+        return f"Comparison(Wasserstein-2 {old:.6g} as they are, {new:.6g} in one basin)"
+
     def __str__(self) -> str:
         rows = [
             (name, f"{float(old):.6g}", f"{float(new):.6g}")

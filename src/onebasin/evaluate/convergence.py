@@ -43,6 +43,13 @@ class Diagnostic:
     before: Diagnostic | None = None
     alignment: ManyAlignment | None = None
 
+    def __repr__(self) -> str:
+        aligned = "" if self.before is None else f", {self.before.median:.4g} before alignment"
+        return (
+            f"Diagnostic({self.name}: median {self.median:.4g}{aligned}, {self.worst} "
+            f"{self.extreme:.4g} of {self._all.size:,} weights)"
+        )
+
     @property
     def median(self) -> float:
         """The median over all weights that were looked at."""

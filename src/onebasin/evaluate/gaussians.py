@@ -104,14 +104,15 @@ def wasserstein(p: Gaussian, q: Gaussian, *, squared: bool = False) -> float:
         50.0
     """
     _check(p, q)
-    total = 0.0
+    means = spreads = 0.0
     for a, b in _parts(p, q):
-        total += float(np.sum((a.mean - b.mean) ** 2))
-        total += float(np.sum((np.sqrt(a.variance) - np.sqrt(b.variance)) ** 2))
-        total += float(np.sum(a.factor**2) + np.sum(b.factor**2))
+        means += float(np.sum((a.mean - b.mean) ** 2))
+        spreads += float(np.sum((np.sqrt(a.variance) - np.sqrt(b.variance)) ** 2))
+        spreads += float(np.sum(a.factor**2) + np.sum(b.factor**2))
     if p.rank or q.rank:
-        total -= 2 * _low_rank_trace(p, q)
-    total = max(total, 0.0)
+        spreads -= 2 * _low_rank_trace(p, q)
+    # Between equal covariances a difference of large numbers, of which only rounding is left.
+    total = means + max(spreads, 0.0)
     return total if squared else math.sqrt(total)
 
 
@@ -131,8 +132,8 @@ def _low_rank_trace(p: Gaussian, q: Gaussian) -> float:
         small += products @ (1 / ((a.variance * b.variance)[:, None] + nodes**2))
     matrices = small.T.reshape(len(nodes), size, size)
     values = np.linalg.slogdet(np.eye(size) + matrices)[1]
-    # Beyond the last node the integrand is tr(V^T U) / s^2.
-    rest = trace / (nodes[-1] * math.exp(STEP / 2))
+    # Beyond the last node the integrand is tr(V^T U) / s^2, and the nodes a geometric series.
+    rest = trace * STEP / (nodes[-1] * math.expm1(STEP))
     return float((STEP * np.sum(nodes * values) + rest) / np.pi)
 
 

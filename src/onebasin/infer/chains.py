@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from onebasin.infer.loop import DivergenceError, Journal, by_member, modes, summ
 from onebasin.infer.problem import Problem
 from onebasin.infer.vectors import from_vector, to_sampled_vector
 from onebasin.posterior import Draws
+
+# Draws are not to be trusted where more trajectories diverge, in number and as a share of all.
+MANY_DIVERGENT = 10, 0.05
 
 
 def check_counts(**counts: int) -> None:
@@ -65,7 +69,10 @@ def start(
 
 
 def curvature(problem: Problem, positions: jax.Array, key: jax.Array) -> float:
-    """The largest curvature over the chains' positions."""
+    """The largest curvature over the chains' positions, at least that of a prior as wide as this.
+
+    A Laplace prior has none of its own, and is no wider for it.
+    """
     keys = jax.random.split(key, len(positions))
     found = [
         float(largest_curvature(problem, shapes(problem), x, k))
@@ -76,7 +83,7 @@ def curvature(problem: Problem, positions: jax.Array, key: jax.Array) -> float:
             "the log density or its curvature is not finite where the chains start: start "
             "elsewhere (init='ensemble'), or look at the data for NaN"
         )
-    return max(max(found), 1e-12)
+    return max(*found, float(1 / jnp.min(prior_spread(problem)) ** 2))
 
 
 def shapes(problem: Problem) -> Any:
@@ -125,6 +132,20 @@ def sample(
         ) from None
     found = summary(journal, step_size=step_size, **info)
     return _draws(problem, outputs, found)
+
+
+def warn_of_divergences(draws: Draws) -> None:
+    """Says so where the energy of many trajectories was not kept."""
+    divergent = np.asarray(draws.statistics["divergent"], bool)
+    number, (least, share) = int(divergent.sum()), MANY_DIVERGENT
+    if number >= least and number > share * len(divergent):
+        chains = np.unique(np.asarray(draws.mode)[divergent])
+        warnings.warn(
+            f"{number} of {len(draws)} draws end trajectories that diverged (chains "
+            f"{', '.join(map(str, chains))}): take a smaller step_size, a higher "
+            "target_acceptance, or more warm-up",
+            stacklevel=4,
+        )
 
 
 def _draws(problem: Problem, outputs: dict[str, Any], info: Any) -> Draws:

@@ -149,7 +149,8 @@ def hmc(
 
     Returns:
         The draws, all of one chain's before the next's, with log density and the statistics
-        acceptance, divergent and energy; `mode` is the chain.
+        acceptance, divergent and energy; `mode` is the chain, and `info` has the step size and the
+        length of the trajectories, shorter than asked for where `max_leapfrogs` ended them.
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
@@ -173,7 +174,7 @@ def hmc(
     length = np.pi * sigma / 2 if trajectory_length is None else trajectory_length
 
     journal = Journal.open("hmc", key, problem, arguments, run, progress, chunk)
-    return run_chains(
+    draws = run_chains(
         journal,
         key,
         problem,
@@ -185,8 +186,9 @@ def hmc(
         step_size,
         init,
         memory,
-        trajectory_length=length,
     )
+    gone = min(length, max_leapfrogs * float((draws.info or {})["step_size"]))
+    return dataclasses.replace(draws, info={**(draws.info or {}), "trajectory_length": gone})
 
 
 def run_chains(
@@ -247,7 +249,7 @@ def run_chains(
         )
     found = float(jnp.exp(adaptation.log_step_size_avg)) if step_size is None else step_size
     keys, shared = keyed(for_sampling)
-    return chains.sample(
+    draws = chains.sample(
         journal,
         problem,
         step,
@@ -257,6 +259,8 @@ def run_chains(
         found,
         **info,
     )
+    chains.warn_of_divergences(draws)
+    return draws
 
 
 def product_precision(precision: str | None) -> str:

@@ -250,7 +250,7 @@ def _mean(params: Any) -> Any:
     def mean(x: jax.Array) -> jax.Array:
         # On processors a sum over the leading axis takes 50 times as long as this product.
         # In half precision the sum of a thousand weights may be infinite.
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        wide = trees.widened(x)
         total = jnp.einsum("d,d...->...", jnp.ones(len(x), wide.dtype), wide, precision="highest")
         return (total / len(x)).astype(x.dtype)
 
@@ -259,7 +259,11 @@ def _mean(params: Any) -> Any:
 
 @jax.jit
 def _std(params: Any) -> Any:
+    def std(x: jax.Array) -> jax.Array:
+        # In half precision squares of small weights are zero, those of large ones infinite.
+        return jnp.std(trees.widened(x), axis=0, ddof=1).astype(x.dtype)
+
     return jax.tree.map(
-        lambda x: jnp.std(x, axis=0, ddof=1) if trees.is_float(x) else jnp.zeros(x.shape[1:]),
+        lambda x: std(x) if trees.is_float(x) else jnp.zeros(x.shape[1:]),
         params,
     )

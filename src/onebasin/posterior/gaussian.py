@@ -163,6 +163,8 @@ def _lowest_of_each(leaves: list[Any]) -> list[jax.Array]:
 
 @jax.jit
 def _variance(q: Gaussian) -> Any:
+    # In half precision the square of a small spread is zero.
+    q = trees.widened(q)
     if q.factor is None:
         return jax.tree.map(jnp.square, q.std)
     return jax.tree.map(lambda s, f: s**2 + jnp.sum(f**2, axis=0), q.std, q.factor)
@@ -195,6 +197,8 @@ def _sample(q: Gaussian, key: jax.Array, n: int) -> Any:
 @jax.jit
 def _log_densities(q: Gaussian, stacked: Any) -> jax.Array:
     """Densities one draw after the other; what does not depend on the draw is computed once."""
+    # In half precision sums over all weights are infinite.
+    q, stacked = trees.widened((q, stacked))
     means, stds = jax.tree.leaves(q.mean), jax.tree.leaves(q.std)
     factors = [
         (f / s).reshape(q.rank, -1)

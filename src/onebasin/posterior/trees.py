@@ -153,3 +153,10 @@ def check_finite(tree: Any, what: str) -> None:
                     f"leaf {path!r} of {what} holds {bad:,} NaN or infinite values among "
                     f"{np.size(leaf):,}; leave out the networks that diverged"
                 )
+
+
+def widened(tree: Any) -> Any:
+    """Floating-point leaves in single precision at least."""
+    return jax.tree.map(
+        lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)) if is_float(x) else x, tree
+    )

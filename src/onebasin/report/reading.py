@@ -125,7 +125,7 @@ def _read(folder: Path, name: str) -> Run:
 
 
 def _stage(folder: Path, stage: _StageNote) -> StageResult:
-    """A stage, as missing where its files are not whole or another configuration's."""
+    """A stage, as missing where its files are not there, not whole or another configuration's."""
     absent = StageResult(stage.name, stage.title, None)
     place = folder / "stages" / stage.name
     try:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.posterior.trees import named_leaves
 from onebasin.store.errors import StoreError
 from onebasin.store.leaves import arranged, decode, encode, key_names, named, nested
 from onebasin.store.manifest import plain
@@ -163,7 +164,7 @@ def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
     Raises:
         StoreError: If there are no leaves under params, or not those of `like`.
     """
-    params = _part(leaves, "params", like, where)
+    params = _part(leaves, "params", like, where, lead=1)
     if params is None:
         raise StoreError(
             f"{where} has no leaves under 'params', expected those of Draws; it has "
@@ -186,7 +187,10 @@ def _form(
 
 
 def _gaussian(leaves: Mapping[str, Any], like: Any, where: str) -> Gaussian:
-    parts = [_part(leaves, name, like, where) for name in ("mean", "std", "factor")]
+    parts = [
+        _part(leaves, name, like, where, lead=name == "factor")
+        for name in ("mean", "std", "factor")
+    ]
     return Gaussian(*jax.tree.map(_on_device, parts))
 
 
@@ -202,8 +206,20 @@ def _inside(leaves: Mapping[str, Any], name: str) -> dict[str, Any]:
     return inside | {p.removeprefix(lead): x for p, x in leaves.items() if p.startswith(lead)}
 
 
-def _part(leaves: Mapping[str, Any], name: str, like: Any, where: str) -> Any:
+def _part(leaves: Mapping[str, Any], name: str, like: Any, where: str, lead: int = 0) -> Any:
+    """The tree under a name; its leaves have `lead` axes in front of those of `like`."""
     inside = _inside(leaves, name)
     if not inside:
         return None
-    return nested(inside) if like is None else arranged(inside, like, f"{name} of {where}")
+    if like is None:
+        return nested(inside)
+    found = arranged(inside, like, f"{name} of {where}")
+    for (path, leaf), model in zip(named_leaves(found), jax.tree.leaves(like), strict=True):
+        # A plain number stands for a leaf of any shape.
+        own, wanted = leaf.shape[lead:], getattr(model, "shape", None)
+        if wanted is not None and own != tuple(wanted):
+            raise StoreError(
+                f"{where} has the leaf {path!r} of shape {own}, and the model expects "
+                f"{tuple(wanted)}: it is the file of another model."
+            )
+    return found

@@ -97,7 +97,7 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise StudyError(
             f"{folder} is no run of a study (it has no {RUN}): name a folder that "
-            "`onebasin study ... --out` made, or an empty one"
+            "`onebasin study ... --out` made"
         ) from None
     except (OSError, ValueError) as error:
         raise StudyError(f"{path} cannot be read: {error}") from error

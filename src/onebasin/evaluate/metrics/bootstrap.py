@@ -53,7 +53,8 @@ def bootstrap(
         num_resamples: How often examples are drawn anew.
         level: The share of resamples inside the interval.
         seed: Seed of the resampling.
-        options: Further arguments of the metric by name.
+        options: Further arguments of the metric by name; weights of the examples, as
+            `sample_weight`, among them.
 
     Returns:
         The value and the bounds, each of the shape that the metric returns.
@@ -72,11 +73,12 @@ def bootstrap(
             "share between 0 and 1"
         )
     value = metric(*arguments, **options)
+    weight = jnp.asarray(options.pop("sample_weight", 1.0))
     arrays = tuple(jnp.asarray(argument) for argument in arguments)
     count = arrays[0].shape[1 if arrays[0].ndim == 3 else 0]
     keys = jax.random.split(jax.random.key(seed), (-(-num_resamples // BATCH), BATCH))
     named = tuple(sorted(options.items()))
-    found = _resampled(metric, named, count, keys, arrays)[:num_resamples]
+    found = _resampled(metric, named, count, keys, arrays, weight)[:num_resamples]
     # Resamples without one side of a comparison have no value.
     low, high = jnp.nanquantile(found, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
     return Interval(value, low, high)
@@ -89,11 +91,12 @@ def _resampled(
     count: int,
     keys: jax.Array,
     arguments: tuple[jax.Array, ...],
+    weight: jax.Array,
 ) -> jax.Array:
     def once(key: jax.Array) -> jax.Array:
         drawn = jax.random.randint(key, (count,), 0, count)
         times = jnp.zeros(count).at[drawn].add(1)
-        return metric(*arguments, sample_weight=times, **dict(options))
+        return metric(*arguments, sample_weight=times * weight, **dict(options))
 
     found = jax.lax.map(jax.vmap(once), keys)
     return found.reshape(-1, *found.shape[2:])
