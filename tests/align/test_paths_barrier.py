@@ -183,6 +183,8 @@ def test_where_all_training_examples_are_right_nothing_is_calibrated():
     right = {"w": jnp.asarray([[4.0, -4.0], [0.0, 0.0]])}
     loss = losses(linear, (x, labels), (x, labels[::-1]))
     found = barrier(loss, right, {"w": -right["w"]}, points=3, calibrate=True)
+    assert found.temperature is not None
+    assert found.calibrated is not None
     assert float(found.temperature[0]) == 1
     assert float(found.calibrated.curve["test loss"][0]) == float(found.curve["test loss"][0])
 

@@ -222,3 +222,12 @@ def test_labels_may_be_constants_of_a_compiled_program() -> None:
     found, distance = both(jnp.log(inside))
     assert found == pytest.approx(2 / 3)
     assert distance == pytest.approx(0, abs=1e-6)
+
+
+def test_bootstrap_takes_weights_of_examples() -> None:
+    twice = np.concatenate([Y, Y]), np.concatenate([PROBS, PROBS[:, ::-1]])
+    weight = np.concatenate([np.ones(len(Y)), np.zeros(len(Y))])
+    found = metrics.bootstrap(metrics.accuracy, *twice, sample_weight=weight)
+    alone = metrics.bootstrap(metrics.accuracy, Y, PROBS)
+    assert found.value == pytest.approx(float(alone.value), abs=1e-6)
+    assert found.low == pytest.approx(float(alone.low), abs=0.05)

@@ -24,6 +24,15 @@ def test_it_writes_the_page_and_says_what_is_missing(half: Path) -> None:
     assert "is not finished: curves missing" in result.stderr
 
 
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    whole = toy.run(tmp_path / "whole")
+    file = sorted(whole.glob("stages/*/section.json"))[0]
+    file.write_bytes(file.read_bytes() + b" ")
+    result = invoke(whole)
+    assert result.exit_code == 0, result.stderr
+    assert f"{file} has changed since it was written: give the command" in result.stderr
+
+
 def test_json(half: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     result = invoke(half, "--out", out, "--json")

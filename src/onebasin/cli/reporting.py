@@ -41,4 +41,6 @@ def report(
     for run in found:
         if run.missing:
             warn(f"the run {run.folder} is not finished: {', '.join(run.missing)} missing.")
+        for fault in run.faults:
+            warn(f"{fault}: give the command that made the run again.")
     typer.echo(f"Wrote {path}.")

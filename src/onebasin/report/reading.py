@@ -35,7 +35,7 @@ class _RunNote(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class StageResult:
-    """What one stage found; `section` is None where it is missing."""
+    """What one stage found; `section` is None where it is missing, or has a fault."""
 
     name: str
     title: str
@@ -43,6 +43,7 @@ class StageResult:
     seconds: float | None = None
     finished: str = ""
     machine: dict[str, str] = dataclasses.field(default_factory=dict)
+    fault: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Run:
     def missing(self) -> list[str]:
         """Names of the stages that are not there."""
         return [stage.name for stage in self.stages if stage.section is None]
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with the files of stages that are there."""
+        return [stage.fault for stage in self.stages if stage.fault]
 
     @property
     def seconds(self) -> float:
@@ -133,7 +139,11 @@ def _stage(folder: Path, stage: _StageNote) -> StageResult:
         text = (place / SECTION).read_bytes()
         whole = hashlib.sha256(text).hexdigest() == content["files"][SECTION]
         current = stage.fingerprint in (None, content["fingerprint"])
-        if not (whole and current):
+        if not whole:
+            return dataclasses.replace(
+                absent, fault=f"{place / SECTION} has changed since it was written"
+            )
+        if not current:
             return absent
         section = with_times(Section.model_validate_json(text), times_of(content))
         return StageResult(
@@ -144,8 +154,14 @@ def _stage(folder: Path, stage: _StageNote) -> StageResult:
             content["finished"],
             content.get("machine", {}),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return absent
+    except OSError as error:
+        return dataclasses.replace(
+            absent, fault=f"{error.filename} cannot be read ({error.strerror})"
+        )
+    except (ValueError, KeyError, TypeError):
+        return dataclasses.replace(absent, fault=f"{place / STAGE} is damaged")
 
 
 def _names(places: Sequence[Path]) -> list[str]:
