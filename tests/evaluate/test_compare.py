@@ -30,6 +30,8 @@ def test_spread_is_carried_along(scrambled: Any, moved: ob.Gaussian) -> None:
     assert found.before.mmd is not None
     assert float(found.after.mmd) < float(found.before.mmd)
     assert len(str(found).splitlines()) == 5
+    distance = f"{found.before.wasserstein:.6g}"
+    assert repr(found).startswith(f"Comparison(Wasserstein-2 {distance} as they are")
 
 
 def test_draws_are_compared_as_their_moments(scrambled: Any) -> None:

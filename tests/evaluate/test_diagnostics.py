@@ -16,6 +16,7 @@ def test_rhat_across_chains_before_and_after(scrambled: Any) -> None:
     assert found.median < 1.05
     assert set(found.values) == {f"Dense_{i}/{n}" for i in (0, 1) for n in ("kernel", "bias")}
     assert "before: median" in str(found)
+    assert f"{found.before.median:.4g} before alignment" in repr(found)
     inputs = jax.random.normal(jax.random.key(0), (20, 4))
     assert found.alignment is not None
     both = [

@@ -228,6 +228,6 @@ def test_bootstrap_takes_weights_of_examples() -> None:
     twice = np.concatenate([Y, Y]), np.concatenate([PROBS, PROBS[:, ::-1]])
     weight = np.concatenate([np.ones(len(Y)), np.zeros(len(Y))])
     found = metrics.bootstrap(metrics.accuracy, *twice, sample_weight=weight)
-    alone = metrics.bootstrap(metrics.accuracy, Y, PROBS)
+    alone = metrics.bootstrap(metrics.accuracy, Y, PROBS, sample_weight=None)
     assert found.value == pytest.approx(float(alone.value), abs=1e-6)
     assert found.low == pytest.approx(float(alone.low), abs=0.05)

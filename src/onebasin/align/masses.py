@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.align.touches import Box, Touch
+from onebasin.symmetry.host import widened
 
 LogScales = Mapping[str, Any]
 """Log-scales [draw, index.., k] by factor name."""
@@ -48,8 +49,7 @@ def measure(box: Box, leaves: Sequence[Any], xp: Any) -> Mass:
         kept = [0, *(place + 1 for place in joint(box))]
         squares = np.einsum(weights, axes, weights, axes, kept, dtype=np.float64, casting="unsafe")
         return Mass(squares, (0.0,) * len(box.scalings))
-    weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
-    return jax.vmap(functools.partial(_scaled_squares, box))(weights)
+    return jax.vmap(functools.partial(_scaled_squares, box))(widened(weights))
 
 
 def _scaled_squares(box: Box, weights: jax.Array) -> Mass:

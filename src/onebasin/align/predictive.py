@@ -81,7 +81,7 @@ class PredictiveLoss:
         def add(total: dict[str, jax.Array], entry: Any) -> tuple[dict[str, jax.Array], None]:
             return jax.tree.map(jnp.logaddexp, total, log_probs(entry)), None
 
-        shapes = jax.eval_shape(lambda all: log_probs(jax.tree.map(lambda x: x[0], all)), over)
+        shapes = jax.eval_shape(lambda o: log_probs(jax.tree.map(lambda x: x[0], o)), over)
         empty = jax.tree.map(lambda s: jnp.full(s.shape, -jnp.inf, s.dtype), shapes)
         total, _ = jax.lax.scan(add, empty, over)
         return jax.tree.map(lambda x: x - np.log(count), total)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from onebasin.posterior import Gaussian
+from onebasin.symmetry.host import widened
 
 Apply = Callable[[Any, Any], Any]
 
@@ -31,7 +32,7 @@ def logits(apply_fn: Apply, params: Any, inputs: Any) -> jax.Array:
             "regression leave out apply_fn= and inputs=: draws are then aligned by weights, and "
             "their moments are fitted"
         )
-    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
+    return widened(outputs)
 
 
 def probabilities(apply_fn: Apply, params: Any, inputs: Any) -> jax.Array:

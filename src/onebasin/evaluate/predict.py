@@ -13,11 +13,12 @@ import numpy as np
 from onebasin.align.checks import check_unwrapped
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import with_arrays
+from onebasin.symmetry.host import widened
 from onebasin.symmetry.keys import key_or_first
 
 LINKS: dict[str, Callable[[Any], Any]] = {
     # In half precision they would not sum to one.
-    "softmax": lambda x: jax.nn.softmax(x.astype(jnp.promote_types(x.dtype, jnp.float32))),
+    "softmax": lambda x: jax.nn.softmax(widened(x)),
     "identity": lambda x: x,
 }
 STACKED = (

@@ -69,9 +69,9 @@ def start(
 
 
 def curvature(problem: Problem, positions: jax.Array, key: jax.Array) -> float:
-    """The largest curvature over the chains' positions, at least that of a prior as wide as this.
+    """The largest curvature over the chains' positions, at least that of a normal prior as wide.
 
-    A Laplace prior has none of its own, and is no wider for it.
+    A Laplace prior has no curvature of its own, and its width limits steps all the same.
     """
     keys = jax.random.split(key, len(positions))
     found = [

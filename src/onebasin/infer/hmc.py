@@ -187,8 +187,9 @@ def hmc(
         init,
         memory,
     )
-    gone = min(length, max_leapfrogs * float((draws.info or {})["step_size"]))
-    return dataclasses.replace(draws, info={**(draws.info or {}), "trajectory_length": gone})
+    info = dict(draws.info or {})
+    info["trajectory_length"] = min(length, max_leapfrogs * info["step_size"])
+    return dataclasses.replace(draws, info=info)
 
 
 def run_chains(

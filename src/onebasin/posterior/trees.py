@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.symmetry import host
 from onebasin.symmetry.group import path_name
 
 Class = TypeVar("Class", bound=type)
@@ -157,6 +158,4 @@ def check_finite(tree: Any, what: str) -> None:
 
 def widened(tree: Any) -> Any:
     """Floating-point leaves in single precision at least."""
-    return jax.tree.map(
-        lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)) if is_float(x) else x, tree
-    )
+    return jax.tree.map(host.widened, tree)

@@ -41,7 +41,7 @@ def as_numpy(leaf: Any) -> np.ndarray:
 
 
 def widened(array: Any) -> Any:
-    """Floats shorter than single precision as single, which NumPy computes with; others as is."""
+    """Floats shorter than single precision as single, which sums are right in; others as is."""
     if not jax.dtypes.issubdtype(array.dtype, np.floating) or array.dtype.itemsize >= 4:
         return array
     return array.astype(np.float32)

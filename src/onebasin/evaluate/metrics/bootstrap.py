@@ -73,7 +73,8 @@ def bootstrap(
             "share between 0 and 1"
         )
     value = metric(*arguments, **options)
-    weight = jnp.asarray(options.pop("sample_weight", 1.0))
+    given = options.pop("sample_weight", None)
+    weight = jnp.asarray(1.0 if given is None else given)
     arrays = tuple(jnp.asarray(argument) for argument in arguments)
     count = arrays[0].shape[1 if arrays[0].ndim == 3 else 0]
     keys = jax.random.split(jax.random.key(seed), (-(-num_resamples // BATCH), BATCH))
