@@ -12,7 +12,7 @@ from onebasin.align import align_many, canonicalize
 from onebasin.align.many import SETTLED
 from onebasin.evaluate import functional_rhat, predict, rhat
 from onebasin.posterior import Draws
-from onebasin.studies.compact.posteriors import MODEL
+from onebasin.studies.compact.posteriors import MODEL, SEEN
 from onebasin.studies.compact.study import problem, setting, study
 from onebasin.studies.results import (
     Axis,
@@ -104,10 +104,17 @@ def picture(step: Step) -> None:
 
 
 @study.stage(
-    "Convergence modulo symmetry", needs=("hmc", "ensemble", "fits"), reads=(*MODEL, "chains")
+    "Convergence modulo symmetry",
+    needs=("hmc", "ensemble"),
+    reads=(*MODEL, "chains", "fit"),
+    version=2,
 )
 def convergence(step: Step) -> None:
-    """R-hat of weights across chains, layer by layer, and of predictions, for three methods."""
+    """R-hat of weights across chains, layer by layer, and of predictions, for three methods.
+
+    Chains of HMC are matched by what units do, which needs no fit: R-hat is to be had before
+    anything is distilled.
+    """
     place = setting(step.config)
     like = place.params()
     networks = step.load("ensemble", "networks", like)
@@ -140,12 +147,17 @@ def convergence(step: Step) -> None:
     of_swag = _by_component(swag, for_draws, options.num_samples)
     draws = step.load("hmc", "draws", like)
 
-    def in_one_basin(found: Draws) -> Draws:
-        alignment = align_many(place.symmetry, found, tolerance=SETTLED, engine=step.engine)
+    def in_one_basin(found: Draws, **cost: Any) -> Draws:
+        alignment = align_many(place.symmetry, found, tolerance=SETTLED, engine=step.engine, **cost)
         return alignment.draws
 
+    by_data = {
+        "cost": step.config.fit.cost or "contributions",
+        "apply_fn": place.net.apply,
+        "inputs": place.train[0][:SEEN],
+    }
     pairs = {
-        "HMC": (draws, step.load("fits", "hmc-aligned", like)),
+        "HMC": (draws, in_one_basin(draws, **by_data)),
         "SGHMC": (sghmc, in_one_basin(sghmc)),
         "SWAG": (of_swag, in_one_basin(of_swag)),
     }
