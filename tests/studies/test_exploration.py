@@ -146,7 +146,7 @@ def test_masses_by_layer_add_up_and_are_least_together(found: dict[str, Section]
 
 
 def test_without_hmc_there_is_one_target(tmp_path: Path) -> None:
-    few = {**TINY, "methods": ["laplace", "swag"], "large": None}
+    few = {**TINY, "methods": ["laplace", "swag"], "large": None, "train_in": "bfloat16"}
     config = load_config(ExplorationConfig, "exploration", "demo", overrides=few)
     found = dict(sections(study.run(config, tmp_path / "run")))
     assert "mmd-hmc" not in items(found, Table)

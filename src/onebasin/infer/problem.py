@@ -229,10 +229,6 @@ class Problem:
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells this problem from others, for the record of a run."""
-        digest = hashlib.sha256()
-        for leaf in jax.tree.leaves((self.inputs, self.targets)):
-            digest.update(str((leaf.shape, leaf.dtype)).encode())
-            digest.update(np.ascontiguousarray(leaf).tobytes())
         parameters = {name: list(x.shape) for name, x in named_leaves(self.shapes())}
         scale = jax.tree.map(lambda x: float(x), self.prior.scale)
         return {
@@ -241,8 +237,21 @@ class Problem:
             "noise": None if self.noise is None else float(self.noise),
             "temperature": float(self.temperature),
             "parameters": parameters,
-            "data": digest.hexdigest(),
+            "data": self._digest(),
         }
+
+    def _digest(self) -> str:
+        """A hash of the data, worked out once: each network of a population may ask for it."""
+        leaves = jax.tree.leaves((self.inputs, self.targets))
+        known, digest = self.__dict__.get("_hashed", ((), ""))
+        if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
+            return str(digest)
+        found = hashlib.sha256()
+        for leaf in leaves:
+            found.update(str((leaf.shape, leaf.dtype)).encode())
+            found.update(np.ascontiguousarray(leaf).tobytes())
+        self._hashed = (leaves, found.hexdigest())
+        return found.hexdigest()
 
     def _checked(self, train: tuple[Any, Any]) -> tuple[Any, jax.Array]:
         if not isinstance(train, tuple | list) or len(train) != 2:

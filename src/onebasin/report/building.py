@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib.metadata
 import importlib.resources
 import pkgutil
 import re
@@ -16,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from onebasin.report import figures, palette, parts, reading
+from onebasin.store.manifest import version_of
 from onebasin.store.tensors import replacing
 from onebasin.studies import StudyError
 
@@ -77,7 +77,7 @@ def render(runs: Sequence[reading.Run]) -> str:
             plotly=_plotly() if drawn else "",
             light=palette.theme(dark=False),
             dark=palette.theme(dark=True),
-            version=importlib.metadata.version("onebasin"),
+            version=version_of("onebasin"),
             style=Markup(_asset("page.css")),
             scripts=[Markup(_asset(name)) for name in ("figures.js", "page.js")],
         )

@@ -167,14 +167,15 @@ def versions() -> dict[str, str]:
     """What the numbers of a run depend on, beside its config and seeds."""
     device = jax.devices()[0]
     return {
-        **{name: _version(name) for name in ("onebasin", "jax", "numpy")},
+        **{name: version_of(name) for name in ("onebasin", "jax", "numpy")},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": f"{device.platform}: {device.device_kind}",
     }
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """The version of a package, or that it runs from its sources."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

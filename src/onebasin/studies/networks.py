@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,6 +11,15 @@ from pydantic import Field
 from onebasin import nets
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.setting import Setting, load_data, mlp_setting
+
+
+TrainIn = Annotated[
+    Literal["bfloat16"] | None,
+    Field(
+        description="Type of products and activations while networks are trained; single precision "
+        "if left out, as weights and all that is evaluated always are."
+    ),
+]
 
 
 class NetConfig(Part):

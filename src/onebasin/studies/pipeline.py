@@ -117,8 +117,10 @@ class Study(Generic[Config]):
                 "needs": {name: found[name] for name in stage.needs},
             }
             del content["config"]["memory"]  # type: ignore[attr-defined]
-            if values["networks_per_task"] is None:
-                del content["config"]["networks_per_task"]  # type: ignore[attr-defined]
+            # What came later, and changes nothing where it is left out.
+            for name in ("networks_per_task", "train_in"):
+                if values.get(name) is None:
+                    content["config"].pop(name, None)  # type: ignore[attr-defined]
             text = json.dumps(content, sort_keys=True)
             found[stage.name] = hashlib.sha256(text.encode()).hexdigest()
         return found

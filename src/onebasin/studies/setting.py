@@ -12,7 +12,7 @@ import numpy as np
 
 from onebasin import data
 from onebasin._factory import FactoryError, converted, describe, is_torch, load_returned
-from onebasin.nets import Net, mlp
+from onebasin.nets import Net, in_bfloat16, mlp
 from onebasin.nets.net import is_net, net_of
 from onebasin.studies.config import StudyConfig
 from onebasin.studies.errors import StudyError
@@ -40,6 +40,10 @@ class Setting:
     def params(self, key: jax.Array | None = None) -> Any:
         """A network as it is initialised."""
         return self.net.init(jax.random.key(0) if key is None else key, self.train[0][:1])
+
+    def trained(self, train_in: str | None) -> Net:
+        """The network as it is trained: in half precision if that is asked for."""
+        return self.net if train_in is None else in_bfloat16(self.net)
 
     @functools.cached_property
     def symmetry(self) -> Symmetry:

@@ -17,7 +17,7 @@ from onebasin.infer import Normal, Problem
 from onebasin.posterior import Draws
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.errors import StudyError
-from onebasin.studies.networks import NetConfig, load_setting
+from onebasin.studies.networks import NetConfig, TrainIn, load_setting
 from onebasin.studies.pipeline import Study
 from onebasin.studies.setting import Setting
 from onebasin.studies.step import Step
@@ -79,6 +79,7 @@ class ExplorationConfig(StudyConfig):
     net: NetConfig = Field(NetConfig(hidden=(16,)), description="The network.")
     prior_variance: float = Field(0.1, gt=0, description="Variance of the normal prior.")
     train: TrainConfig = Field(TrainConfig(), description="Training of single networks.")
+    train_in: TrainIn = None
     variational: TrainConfig = Field(
         TrainConfig(learning_rate=1e-2), description="Fitting of mean-field posteriors."
     )
@@ -170,6 +171,7 @@ class World(NamedTuple):
     label: str
     setting: Setting
     problem: Problem
+    training: Problem
     symmetry: Symmetry
     outside: Any
 
@@ -178,8 +180,11 @@ class World(NamedTuple):
 def world(config: ExplorationConfig) -> World:
     """What the stages work with; kept, as compiled programs are."""
     label, found = setting(config)
-    problem = Problem(found.net, found.train, Normal(config.prior_variance**0.5))
-    return World(label, found, problem, found.symmetry, _outside(config, found))
+    prior = Normal(config.prior_variance**0.5)
+    problem, training = (
+        Problem(found.trained(train_in), found.train, prior) for train_in in (None, config.train_in)
+    )
+    return World(label, found, problem, training, found.symmetry, _outside(config, found))
 
 
 def _outside(config: ExplorationConfig, found: Setting) -> Any:

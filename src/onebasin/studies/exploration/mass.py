@@ -29,7 +29,7 @@ from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
 
-@study.stage("Excess mass of trained networks", needs=("target",), reads=("large",))
+@study.stage("Excess mass of trained networks", needs=("target",), reads=("large", "train_in"))
 def excess_mass(step: Step) -> None:
     """Brings trained networks to their minimum mass, and looks where they were above it."""
     config = step.config
@@ -92,7 +92,11 @@ def _large(step: Step, config: LargeConfig) -> dict[str, dict[str, dict[str, Cel
     label, setting = load_setting(config.net, step.config)
     trained = infer.ensemble(
         jax.random.fold_in(step.key, 1),
-        Problem(setting.net, setting.train, Normal(config.prior_variance**0.5)),
+        Problem(
+            setting.trained(step.config.train_in),
+            setting.train,
+            Normal(config.prior_variance**0.5),
+        ),
         num_networks=1,
         epochs=config.train.epochs,
         batch_size=min(config.train.batch_size, len(setting.train[1])),

@@ -39,6 +39,9 @@ from onebasin.symmetry import discover
 TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")
 """What starts at trained networks: each at networks of its own, all trained as one population."""
 
+EXACT = ("laplace", "hmc", "target by hmc")
+"""What needs curvature or energies, and so single precision whatever networks are trained in."""
+
 CHAINS = ("sghmc", "hmc")
 """Methods whose draws cost work one by one: a chain is no longer than what is read of it."""
 
@@ -143,7 +146,7 @@ def _train(config: Any, part: Any) -> dict[str, Any]:
 
 @study.stage(
     "The target: a population of independently trained networks",
-    reads=("net", "prior_variance", "train", "num_samples", "num_target", "repeats"),
+    reads=("net", "prior_variance", "train", "train_in", "num_samples", "num_target", "repeats"),
 )
 def target(step: Step) -> None:
     """Trains the target, and as many networks for the deep ensembles that are compared with it."""
@@ -153,7 +156,7 @@ def target(step: Step) -> None:
     compared = config.num_samples * config.repeats
     found = infer.ensemble(
         step.key,
-        here.problem,
+        here.training,
         num_networks=count + compared,
         progress=step.progress,
         engine=step.engine,
@@ -198,6 +201,7 @@ def target(step: Step) -> None:
         "net",
         "prior_variance",
         "train",
+        "train_in",
         "variational",
         "chains",
         "methods",
@@ -212,62 +216,10 @@ def target(step: Step) -> None:
 def methods(step: Step) -> None:
     """Runs every method from repeats x modes independent starts, and HMC once more as a target."""
     config = step.config
-    problem = world(config).problem
     starts = config.repeats * config.modes
-    train = _train(config, config.train)
-    each = {"num_samples": config.num_samples}
-    warm = {"num_warmup": config.chains.num_warmup, "memory": config.memory}
-    arguments: dict[str, dict[str, Any]] = {
-        "dropout": {**train, **each, "rate": config.dropout_rate},
-        "mean_field": _train(config, config.variational),
-        "swag": {**train, "num_samples": config.swag_snapshots},
-        "laplace": {
-            **each,
-            "epochs": 0,
-            "probes": config.laplace_probes,
-            "memory": config.memory,
-        },
-        "sghmc": {**warm, "thin": config.chains.thin},
-        "hmc": {**warm, "max_leapfrogs": config.chains.max_leapfrogs},
-    }
-    arguments["target by hmc"] = dict(arguments["hmc"])
-    names = [*config.methods, *(["target by hmc"] if "hmc" in config.methods else [])]
-    begun = [name for name in names if name in TRAINED]
-    for_starts, for_methods = jax.random.split(step.key)
-    networks = infer.ensemble(
-        for_starts,
-        problem,
-        num_networks=starts * len(begun),
-        progress=step.progress,
-        engine=step.engine,
-        run=step.work / "starts",
-        **train,
-    )
     rows, times = [], []
-    for number, name in enumerate(names):
-        method = "hmc" if name == "target by hmc" else name
-        found, seconds = [], 0.0
-        for part, (places, count) in enumerate(_lengths(config, name)):
-            for_run, for_draws = jax.random.split(
-                jax.random.fold_in(jax.random.fold_in(for_methods, number), part)
-            )
-            own = dict(arguments[name])
-            if name in begun:
-                own["init"] = Draws(networks[begun.index(name) * starts + places].params)
-            if method in CHAINS:
-                own["num_samples"] = count
-            posterior = infer.multi_mode(getattr(infer, method), len(places))(
-                for_run,
-                problem,
-                progress=step.progress,
-                engine=step.engine,
-                run=step.work / f"{name.replace(' ', '-')}-{part}",
-                **own,
-            )
-            seconds += (posterior.info or {}).get("seconds") or 0.0
-            drawn = _drawn(posterior, for_draws, count)
-            found.append(Draws(drawn.params, places[np.asarray(drawn.mode)]))
-        draws = Draws.concatenate(found)
+    for name in _names(config):
+        draws, seconds = run_method(step, name)
         if name == "target by hmc":
             chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]
             draws = draws[np.concatenate(chosen)]
@@ -305,6 +257,80 @@ def methods(step: Step) -> None:
             rows=times,
         )
     )
+
+
+def _names(config: Any) -> list[str]:
+    """The methods that are run; HMC twice, the second time as a target."""
+    return [*config.methods, *(["target by hmc"] if "hmc" in config.methods else [])]
+
+
+def run_method(step: Step, name: str) -> tuple[Draws, float]:
+    """The draws of one method from all of its starts, and the seconds that they took.
+
+    What a method finds does not depend on which others were run before it.
+    """
+    config = step.config
+    here = world(config)
+    train = _train(config, config.train)
+    each = {"num_samples": config.num_samples}
+    warm = {"num_warmup": config.chains.num_warmup, "memory": config.memory}
+    by_hmc = {**warm, "max_leapfrogs": config.chains.max_leapfrogs}
+    arguments: dict[str, dict[str, Any]] = {
+        "dropout": {**train, **each, "rate": config.dropout_rate},
+        "mean_field": _train(config, config.variational),
+        "swag": {**train, "num_samples": config.swag_snapshots},
+        "laplace": {
+            **each,
+            "epochs": 0,
+            "probes": config.laplace_probes,
+            "memory": config.memory,
+        },
+        "sghmc": {**warm, "thin": config.chains.thin},
+        "hmc": by_hmc,
+        "target by hmc": by_hmc,
+    }
+    method = "hmc" if name == "target by hmc" else name
+    for_methods = jax.random.split(step.key)[1]
+    networks = _starts(step, name) if name in TRAINED else None
+    found, seconds = [], 0.0
+    for part, (places, count) in enumerate(_lengths(config, name)):
+        for_run, for_draws = jax.random.split(
+            jax.random.fold_in(jax.random.fold_in(for_methods, _names(config).index(name)), part)
+        )
+        own = dict(arguments[name])
+        if networks is not None:
+            own["init"] = Draws(networks[places].params)
+        if method in CHAINS:
+            own["num_samples"] = count
+        posterior = infer.multi_mode(getattr(infer, method), len(places))(
+            for_run,
+            here.problem if name in EXACT else here.training,
+            progress=step.progress,
+            engine=step.engine,
+            run=step.work / f"{name.replace(' ', '-')}-{part}",
+            **own,
+        )
+        seconds += (posterior.info or {}).get("seconds") or 0.0
+        drawn = _drawn(posterior, for_draws, count)
+        found.append(Draws(drawn.params, places[np.asarray(drawn.mode)]))
+    return Draws.concatenate(found), seconds
+
+
+def _starts(step: Step, name: str) -> Draws:
+    """The trained networks that a method starts from, all methods' trained as one population."""
+    config = step.config
+    starts = config.repeats * config.modes
+    begun = [name for name in _names(config) if name in TRAINED]
+    networks = infer.ensemble(
+        jax.random.split(step.key)[0],
+        world(config).training,
+        num_networks=starts * len(begun),
+        progress=step.progress,
+        engine=step.engine,
+        run=step.work / "starts",
+        **_train(config, config.train),
+    )
+    return networks[begun.index(name) * starts + np.arange(starts)]
 
 
 def _lengths(config: Any, name: str) -> list[tuple[np.ndarray, int]]:

@@ -14,7 +14,7 @@ from onebasin.align.predictive import PredictiveLoss
 from onebasin.infer import Normal, Problem
 from onebasin.posterior import Gaussian
 from onebasin.studies.config import Part, StudyConfig
-from onebasin.studies.networks import NetConfig, load_setting
+from onebasin.studies.networks import NetConfig, TrainIn, load_setting
 from onebasin.studies.pipeline import Study
 from onebasin.studies.results import Cell, interval
 from onebasin.studies.setting import Setting
@@ -101,6 +101,7 @@ class VariationalConfig(StudyConfig):
     nets: tuple[FitConfig, ...] = Field(
         (FitConfig(hidden=(64, 64)),), min_length=1, description="The networks and their fits."
     )
+    train_in: TrainIn = None
     num_pairs: int = Field(3, ge=2, description="Independent pairs of solutions of each network.")
     num_samples: int = Field(
         128, ge=1, description="Draws over which a marginalised loss is averaged."
@@ -159,10 +160,16 @@ class Case(NamedTuple):
         """Some training inputs, for costs that look at data."""
         return self.setting.train[0][:500]
 
-    def problem(self, temperature: float = 1.0, variance: float | None = None) -> Problem:
-        """The problem that the fits solve."""
+    def problem(
+        self,
+        temperature: float = 1.0,
+        variance: float | None = None,
+        train_in: str | None = None,
+    ) -> Problem:
+        """The problem that the fits solve, in the precision in which they do."""
         scale = (variance or self.fit.prior_variance) ** 0.5
-        return Problem(self.setting.net, self.setting.train, Normal(scale), temperature=temperature)
+        net = self.setting.trained(train_in)
+        return Problem(net, self.setting.train, Normal(scale), temperature=temperature)
 
 
 @functools.lru_cache(maxsize=16)
@@ -203,7 +210,7 @@ def fit_pairs(
     fit = case.fit
     found = infer.mean_field(
         key,
-        case.problem(**problem),
+        case.problem(**problem, train_in=step.config.train_in),
         num_networks=2 * pairs,
         epochs=fit.epochs,
         batch_size=min(fit.batch_size, len(case.setting.train[1])),

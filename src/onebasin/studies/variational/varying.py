@@ -36,7 +36,7 @@ HOW = {"none": "as they are", "wasserstein": "W2-aligned"}
 
 @study.stage(
     "Width, prior variance and temperature",
-    reads=("nets", "sweeps", "points", "num_samples", "loss_examples"),
+    reads=("nets", "train_in", "sweeps", "points", "num_samples", "loss_examples"),
 )
 def sweeps(step: Step) -> None:
     """Pairs of solutions for each value, raw and aligned."""

@@ -1,0 +1,50 @@
+"""Networks whose arithmetic is in half precision while their parameters stay in single."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from onebasin.nets.net import Net
+
+
+@functools.lru_cache(maxsize=64)
+def in_bfloat16(net: Net) -> Net:
+    """The network with its products and activations in bfloat16.
+
+    Parameters, and so their gradients and updates, keep the type that they have: this is for
+    training where bytes, not products, take the time. Outputs are in single precision. The same
+    network gives the same `Net`, so that programs that were compiled for it are found again.
+
+    Args:
+        net: The network.
+
+    Returns:
+        A `Net` with the same parameters.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from onebasin import nets
+        >>> net = nets.mlp(hidden=(4,), outputs=2)
+        >>> params = net.init(jax.random.key(0), jnp.ones((1, 3)))
+        >>> outputs = nets.in_bfloat16(net).apply(params, jnp.ones((1, 3)))
+        >>> outputs.dtype, bool(jnp.allclose(outputs, net.apply(params, jnp.ones((1, 3))), 0.1))
+        (dtype('float32'), True)
+    """
+
+    def apply(params: Any, inputs: Any) -> Any:
+        outputs = net.apply(*_cast((params, inputs), jnp.bfloat16))
+        return _cast(outputs, jnp.float32)
+
+    return Net(net.init, apply)
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    """Floating point leaves in another type, the others as they are."""
+
+    def cast(leaf: Any) -> Any:
+        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return jnp.asarray(leaf).astype(dtype) if floating else leaf
+
+    return jax.tree.map(cast, tree)
