@@ -12,7 +12,6 @@ from onebasin import nets
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.setting import Setting, load_data, mlp_setting
 
-
 TrainIn = Annotated[
     Literal["bfloat16"] | None,
     Field(
