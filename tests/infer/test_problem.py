@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onebasin as ob
+from onebasin.infer.curvature import largest_curvature
+from onebasin.infer.vectors import to_vector
+from onebasin.store.fingerprint import fingerprint
 
 from .problems import linear_regression, small_network
 
@@ -177,3 +180,46 @@ def test_a_likelihood_speaks_of_every_example() -> None:
         ValueError, match=r"shape \(\) for 5 examples, expected the log likelihood of"
     ):
         bad.log_likelihood(params)
+
+
+@pytest.mark.parametrize("count", [999, 1000, 1001, 2500])
+@pytest.mark.parametrize("noise", [None, 0.5])
+def test_a_density_by_batches_is_the_density(count: int, noise: float | None) -> None:
+    net = ob.nets.mlp(hidden=(3,), outputs=1)
+    x = jax.random.normal(jax.random.key(0), (count, 2))
+    problem = ob.Problem(net, (x, x[:, 0]), likelihood="gaussian", noise=noise, temperature=0.7)
+    unknowns = problem.init(jax.random.key(1))
+    assert problem.evaluated_log_density(unknowns) == pytest.approx(
+        float(problem.log_density(unknowns)), rel=1e-5
+    )
+
+
+def test_looking_at_a_density_takes_less_memory_than_all_activations() -> None:
+    net = ob.nets.mlp(hidden=(1000,), outputs=2)
+    x, y = jnp.ones((20_000, 4)), jnp.zeros(20_000, jnp.int32)
+    problem = ob.Problem(net, (x, y))
+    params = problem.init(jax.random.key(0))
+
+    def bytes_of(method) -> int:
+        compiled = jax.jit(method).lower(params).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert bytes_of(problem.evaluated_log_density) < bytes_of(problem.log_density) / 5
+
+
+def test_some_examples_tell_the_curvature_of_all() -> None:
+    net = ob.nets.mlp(hidden=(8,), outputs=3)
+    x = jax.random.normal(jax.random.key(0), (3000, 5))
+    problem = ob.Problem(net, (x, jnp.argmax(x[:, :3], axis=1)))
+    position = to_vector(problem.init(jax.random.key(1)))
+    whole = largest_curvature(problem, problem.shapes(), position, jax.random.key(2))
+    some = largest_curvature(problem, problem.shapes(), position, jax.random.key(2), examples=500)
+    assert float(some) == pytest.approx(float(whole), rel=0.2)
+    assert float(some) != float(whole)
+
+
+def test_a_problem_whose_data_were_hashed_is_the_same_problem() -> None:
+    problem = linear_regression().problem
+    before = fingerprint(problem)
+    problem.fingerprint()
+    assert fingerprint(problem) == before

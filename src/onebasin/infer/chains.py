@@ -68,14 +68,18 @@ def start(
     return jax.vmap(to_sampled_vector)(unknowns)
 
 
-def curvature(problem: Problem, positions: jax.Array, key: jax.Array) -> float:
+def curvature(
+    problem: Problem, positions: jax.Array, key: jax.Array, examples: int | None = None
+) -> float:
     """The largest curvature over the chains' positions, at least that of a normal prior as wide.
+
+    On all data, or on so many examples of them, which stand for all.
 
     A Laplace prior has no curvature of its own, and its width limits steps all the same.
     """
     keys = jax.random.split(key, len(positions))
     found = [
-        float(largest_curvature(problem, shapes(problem), x, k))
+        float(largest_curvature(problem, shapes(problem), x, k, examples=examples))
         for x, k in zip(positions, keys, strict=True)
     ]
     if not np.all(np.isfinite(found)):

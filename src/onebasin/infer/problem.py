@@ -11,6 +11,7 @@ and this is the one place where that is done.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,11 @@ LIKELIHOODS = ("categorical", "gaussian")
 LOG_NOISE = Normal(1.0)
 # Examples with which a PyTorch module is converted.
 FEW = 4
+# Examples at a time where a density is only looked at.
+EVALUATED = 1000
 Batch = tuple[Any, jax.Array]
+# Beside the problems and not in them: what is in a problem is what tells it from others.
+_DIGESTS: weakref.WeakKeyDictionary[Problem, tuple[list[Any], str]] = weakref.WeakKeyDictionary()
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -201,6 +206,28 @@ class Problem:
         total = self.log_likelihood(unknowns, batch) + self.log_prior(unknowns)
         return total / self.temperature
 
+    def evaluated_log_density(self, unknowns: Any) -> jax.Array:
+        """-U(theta) / T up to a constant, on all data but some examples at a time.
+
+        For where no gradient is taken: activations of all examples may not fit a device.
+        """
+        whole = self.num_examples // EVALUATED * EVALUATED
+
+        def fit(inputs: Any, targets: jax.Array) -> jax.Array:
+            outputs = self.net.apply(self.params_of(unknowns), inputs)
+            return jnp.sum(self.log_likelihoods(unknowns, outputs, targets))
+
+        def cut(x: jax.Array) -> jax.Array:
+            return x[:whole].reshape(-1, EVALUATED, *x.shape[1:])
+
+        total = self.log_prior(unknowns)
+        if whole:
+            batches = jax.tree.map(cut, self.inputs), cut(self.targets)
+            total += jnp.sum(jax.lax.map(lambda batch: fit(*batch), batches))
+        if whole < self.num_examples:
+            total += fit(jax.tree.map(lambda x: x[whole:], self.inputs), self.targets[whole:])
+        return total / self.temperature
+
     def take(self, rows: jax.Array) -> Batch:
         """The examples of some rows."""
         return jax.tree.map(lambda x: x[rows], self.inputs), self.targets[rows]
@@ -243,14 +270,14 @@ class Problem:
     def _digest(self) -> str:
         """A hash of the data, worked out once: each network of a population may ask for it."""
         leaves = jax.tree.leaves((self.inputs, self.targets))
-        known, digest = self.__dict__.get("_hashed", ((), ""))
+        known, digest = _DIGESTS.get(self, ([], ""))
         if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
-            return str(digest)
+            return digest
         found = hashlib.sha256()
         for leaf in leaves:
             found.update(str((leaf.shape, leaf.dtype)).encode())
             found.update(np.ascontiguousarray(leaf).tobytes())
-        self._hashed = (leaves, found.hexdigest())
+        _DIGESTS[self] = leaves, found.hexdigest()
         return found.hexdigest()
 
     def _checked(self, train: tuple[Any, Any]) -> tuple[Any, jax.Array]:

@@ -25,6 +25,8 @@ from onebasin.posterior import Draws
 BATCH_SIZE = 500
 # Below this a gradient on all data costs little more, and its noise is gone.
 SMALL_DATA = 2000
+# A step size need not be known to the last digit, and a pass over all data costs many steps.
+CURVED = 5000
 EXPLORING = 0.8
 # update(gradient, state, step size, noise, friction) -> state; the state begins with the position.
 Update = Callable[..., Any]
@@ -66,7 +68,7 @@ class Stochastic:
         unknowns = from_vector(state[0], like)
         return (state, key), {
             "unknowns": unknowns,
-            "log_density": problem.log_density(unknowns),
+            "log_density": problem.evaluated_log_density(unknowns),
         }
 
     def schedule(self, step_size: jax.Array, number: Any, i: Any) -> tuple[Any, Any]:
@@ -135,7 +137,7 @@ def run_stochastic(
     for_init, for_curvature, for_warmup, for_sampling = jax.random.split(key, 4)
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)
     if step_size is None:
-        largest = chains.curvature(problem, positions, for_curvature)
+        largest = chains.curvature(problem, positions, for_curvature, CURVED)
         step_size = default_step(largest, problem.scale(batch_size))
     data = (problem, jnp.asarray(step_size, positions.dtype), friction)
     states = widen(positions)

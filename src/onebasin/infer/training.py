@@ -232,4 +232,4 @@ def starting_points(key: jax.Array, problem: Problem, count: int, init: Any) -> 
 @jax.jit
 def log_densities(problem: Problem, unknowns: Any) -> jax.Array:
     """Log density of stacked unknowns on all data, one network after the other."""
-    return jax.lax.map(problem.log_density, unknowns)
+    return jax.lax.map(problem.evaluated_log_density, unknowns)
