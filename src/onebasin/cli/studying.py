@@ -40,6 +40,14 @@ def study(
         bool,
         typer.Option("--resume", help="Go on with the run in --out as it was configured."),
     ] = False,
+    join: Annotated[
+        bool,
+        typer.Option(
+            "--join",
+            help="Help the run that another process is doing in --out: do tasks of its stages that "
+            "nobody has begun.",
+        ),
+    ] = False,
     stages: Annotated[
         str | None,
         typer.Option(
@@ -77,12 +85,14 @@ def study(
 
     folder = out if out is not None else Path("runs") / f"{name}-{preset}"
     with working(f"The study {name}", as_json, spinner=False):
+        if join and (engine != "local" or keep is not None):
+            fail("--join helps with this process alone: leave out --engine and --keep")
         chosen = studies.get(name)
-        if resume:
+        if resume or join:
             if config or fields or model or data:
                 fail(
-                    "--resume goes on with the configuration that the run has, and got another: "
-                    "leave out --config, --set, --model and --data, or leave out --resume"
+                    f"--{'join' if join else 'resume'} takes the configuration that the run has, "
+                    "and got another: leave out --config, --set, --model and --data"
                 )
             written = studies.read_run(folder)
             if written["study"] != name:
@@ -92,13 +102,20 @@ def study(
             changes = dict(_field(item) for item in fields or ())
             changes |= {k: v for k, v in (("model", model), ("data", data)) if v is not None}
             settings = studies.load_config(chosen.config, name, preset, config, changes)
+        names = None if stages is None else stages.replace(",", " ").split()
+        if join:
+            with _stoppable(folder):
+                studies.help_run(
+                    chosen, settings, folder, stages=names, progress=_shown(as_json), say=_say
+                )
+            return
         with _stoppable(folder):
             chosen.run(
                 settings,
                 folder,
                 progress=_shown(as_json),
                 say=_say,
-                stages=None if stages is None else stages.replace(",", " ").split(),
+                stages=names,
                 engine=lambda work: open_engine(
                     engine,
                     directory=work,

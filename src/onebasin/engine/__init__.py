@@ -1,6 +1,6 @@
 """Where tasks run: in this process, or on a Ray cluster."""
 
-from onebasin.engine.errors import EngineError, TaskError
+from onebasin.engine.errors import EngineError, Superseded, TaskError
 from onebasin.engine.interface import Engine, Queue, Shared
 from onebasin.engine.local import LocalEngine
 from onebasin.engine.opening import open_engine
@@ -15,6 +15,7 @@ __all__ = [
     "Queue",
     "Receipt",
     "Shared",
+    "Superseded",
     "Task",
     "TaskError",
     "open_engine",

@@ -15,6 +15,10 @@ class EngineError(ValueError):
     """An engine could not be opened, or cannot go on; the message says what to do."""
 
 
+class Superseded(Exception):
+    """What tasks were for has been done by others."""
+
+
 class TaskError(EngineError):
     """Tasks failed after all tries, and all others were done.
 

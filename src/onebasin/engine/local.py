@@ -1,4 +1,8 @@
-"""Tasks one after the other in this process: each has all cores, and no start costs anything."""
+"""Tasks one after the other in this process: each has all cores, and no start costs anything.
+
+Several processes may work in one folder, each by itself: a task that another has begun is passed
+over and looked at again later, when its result is there or its process is gone.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ import collections
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from onebasin.engine.attempt import attempt
+from onebasin.engine.claims import claimed
 from onebasin.engine.directory import check_directory, disk_sentence
-from onebasin.engine.errors import EngineError
+from onebasin.engine.errors import EngineError, Superseded
 from onebasin.engine.task import Receipt, Task
+
+PAUSE = 0.2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,9 +38,8 @@ class LocalShared:
 class LocalQueue:
     """Tasks that run when their receipts are asked for."""
 
-    def __init__(self, directory: Path, retries: int):
-        self._directory = directory
-        self._retries = retries
+    def __init__(self, engine: LocalEngine):
+        self._engine = engine
         self._waiting: collections.deque[Task] = collections.deque()
 
     def submit(self, task: Task) -> None:
@@ -40,26 +47,39 @@ class LocalQueue:
         self._waiting.append(task)
 
     def completed(self) -> Iterator[Receipt]:
-        """Runs tasks in the order in which they came."""
-        done = 0
+        """Runs tasks in the order in which they came, those that others have begun at the end."""
+        done = passed = 0
         while self._waiting:
+            if self._engine.superseded():
+                raise Superseded
             task = self._waiting.popleft()
-            receipt = self._run(task, done)
-            done += receipt.error is None
-            yield receipt
+            with claimed(task.claim) as mine:
+                receipt = self._run(task, done) if mine else None
+            if receipt is not None:
+                done += receipt.error is None
+                self._engine.done += receipt.error is None
+                passed = 0
+                yield receipt
+                continue
+            self._waiting.append(task)
+            passed += 1
+            if passed >= len(self._waiting):
+                time.sleep(PAUSE)
+                passed = 0
 
     def close(self) -> None:
         """Forgets what has not been run."""
         self._waiting.clear()
 
     def _run(self, task: Task, done: int) -> Receipt:
-        for number in range(1, self._retries + 2):
-            found = attempt(task.key, number, task.function, task.arguments, str(self._directory))
+        directory = self._engine.directory
+        for number in range(1, self._engine.retries + 2):
+            found = attempt(task.key, number, task.function, task.arguments, str(directory))
             if "value" in found:
                 value = json.loads(found["value"])
                 return Receipt(task.key, value, found["seconds"], found["worker"], number)
             if found["errno"] is not None:
-                raise EngineError(disk_sentence(self._directory, found["errno"], done))
+                raise EngineError(disk_sentence(directory, found["errno"], done))
         return Receipt(
             task.key, None, found["seconds"], found["worker"], number, found["error"], found["log"]
         )
@@ -72,11 +92,16 @@ class LocalEngine:
         directory: Where results are kept; a temporary folder if left out.
         networks_per_task: Networks, chains or draws of a task.
         retries: How often a failed task is tried again.
+        superseded: Asked before each task: whether others have done what the tasks are for.
+
+    Attributes:
+        done: How many tasks were done here.
     """
 
     name = "local"
     slots = 1
-    window = 1
+    # Enough to find one that no other process has begun.
+    window = 16
     nested = False
 
     def __init__(
@@ -85,9 +110,12 @@ class LocalEngine:
         *,
         networks_per_task: int | None = None,
         retries: int = 2,
+        superseded: Callable[[], bool] = lambda: False,
     ):
+        self.superseded = superseded
+        self.done = 0
         self.networks_per_task = networks_per_task
-        self._retries = retries
+        self.retries = retries
         self._temporary = None
         if directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="onebasin-")
@@ -97,7 +125,7 @@ class LocalEngine:
 
     def queue(self) -> LocalQueue:
         """A queue of its own for one piece of work."""
-        return LocalQueue(self.directory, self._retries)
+        return LocalQueue(self)
 
     def share(self, value: Any) -> LocalShared:
         """A thing as tasks can take it."""

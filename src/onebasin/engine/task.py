@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -15,6 +16,8 @@ class Task:
         key: Its name; no other task of the same queue has it.
         function: What is called; it may be called more than once, here or elsewhere.
         arguments: What it is called with: small things, and paths of what is large.
+        claim: A file that is locked while the task is done in a process that others may be helping;
+            None for a task that nobody shares.
         waits: Whether it mostly waits for tasks of its own; it is then given little of a node, so
             that they find room.
     """
@@ -22,6 +25,7 @@ class Task:
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+    claim: Path | None = None
     waits: bool = False
 
 

@@ -118,7 +118,7 @@ def _run(
     wanted = {k: v for k, v in given.items() if k not in ("engine", "run", "progress", *own)}
     shared = engine.share((method, problem, wanted))
     tasks = (
-        Task(f"{name}/{number}", compute, (shared, engine.share(chunk)))
+        Task(f"{name}/{number}", compute, (shared, engine.share(chunk)), _claim(chunk))
         for number, chunk in enumerate(chunks)
         if not kept[number]
     )
@@ -133,6 +133,11 @@ def _run(
         pass
     found = [read(chunk, problem, seals) for chunk in chunks]
     return joined(found, time.perf_counter() - began)
+
+
+def _claim(chunk: Chunk) -> Path:
+    path = Path(chunk.file)
+    return path.with_name(f".{path.name}.claim")
 
 
 def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:

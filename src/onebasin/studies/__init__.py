@@ -3,6 +3,7 @@
 from onebasin.studies.config import PRESETS, StudyConfig, load_config, presets, validated
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import copy_results, read_run, sections
+from onebasin.studies.joining import help_run
 from onebasin.studies.pipeline import Study
 from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (
@@ -43,6 +44,7 @@ __all__ = [
     "Table",
     "copy_results",
     "get",
+    "help_run",
     "interval",
     "load_config",
     "presets",

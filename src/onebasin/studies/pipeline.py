@@ -156,7 +156,7 @@ class Study(Generic[Config]):
                 is full.
         """
         folder = Path(out)
-        chosen = self._with_needs(stages)
+        chosen = self.chosen(stages)
         claim(folder, self.name)
         try:
             lock = Lock(folder)
@@ -178,7 +178,7 @@ class Study(Generic[Config]):
             ) from error
         return folder
 
-    def _with_needs(self, names: Sequence[str] | None) -> list[Stage]:
+    def chosen(self, names: Sequence[str] | None) -> list[Stage]:
         """The stages of these names and all that they need, in their order."""
         if names is None:
             return self.stages
