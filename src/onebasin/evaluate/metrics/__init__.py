@@ -16,6 +16,7 @@ from onebasin.evaluate.metrics.floor import (
     chain_floor,
     left_out,
 )
+from onebasin.evaluate.metrics.regression import gaussian_nll, rmse
 from onebasin.evaluate.metrics.scores import accuracy, brier, nll
 from onebasin.evaluate.metrics.spread import (
     disagreement,
@@ -44,9 +45,11 @@ __all__ = [
     "entropy",
     "fpr95",
     "functional_collapse",
+    "gaussian_nll",
     "left_out",
     "mutual_information",
     "nll",
+    "rmse",
     "sides",
     "total_variation",
 ]
