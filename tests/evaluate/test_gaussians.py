@@ -101,3 +101,16 @@ def test_a_small_step_between_wide_gaussians_is_seen(size: int, rank: int) -> No
     factor = jax.random.normal(jax.random.key(0), (rank, size))
     p, q = (ob.Gaussian(jnp.full(size, shift), 1.0, factor) for shift in (0.0, 1e-3))
     assert ob.wasserstein(p, q) == pytest.approx(1e-3 * size**0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e8])
+def test_kl_keeps_its_digits_where_the_low_rank_part_is_large(size: float) -> None:
+    count, step, stretch = 6, 0.25, 1.5
+    direction = size * np.arange(1, count + 1, dtype=np.float32)
+    q = ob.Gaussian(jnp.zeros(count), jnp.ones(count), direction[None])
+    p = ob.Gaussian(step * direction, jnp.full(count, stretch), direction[None])
+    # Both covariances have the direction as an axis, of that length, and are round otherwise.
+    long = float(np.sum(direction.astype(float) ** 2))
+    ratios = np.array([(stretch**2 + long) / (1 + long)] + [stretch**2] * (count - 1))
+    expected = np.sum(ratios - 1 - np.log(ratios)) + step**2 * long / (1 + long)
+    assert ob.kl(p, q) == pytest.approx(expected / 2, rel=1e-6)

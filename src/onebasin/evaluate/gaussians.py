@@ -53,30 +53,37 @@ def kl(p: Gaussian, q: Gaussian) -> float:
         1.0
     """
     _check(p, q)
-    total = 0.0
-    # With B = F_q D_q^-1: Gram matrices of both factors, B C_p B^T, and B (m_q - m_p).
+    # In units of the spreads of q: A the factor of q, and its products with the factor of p and
+    # with the way between the means.
     gram_p, gram_q = np.eye(p.rank), np.eye(q.rank)
-    spread, cross = np.zeros((q.rank, q.rank)), np.zeros((q.rank, p.rank))
-    pull = np.zeros(q.rank)
+    cross, pull = np.zeros((q.rank, p.rank)), np.zeros(q.rank)
     for a, b in _parts(p, q):
         if not ((a.variance > 0) & (b.variance > 0)).all():
             return math.inf
-        ratio = a.variance / b.variance
-        gap = b.mean - a.mean
-        total += float(np.sum(ratio - 1 - np.log(ratio) + gap**2 / b.variance))
-        total += float(np.sum(a.factor**2 / b.variance))
+        along, own, gap = _whitened(a, b)
         white = a.factor / np.sqrt(a.variance)
-        along = b.factor / b.variance
         gram_p += white @ white.T
-        gram_q += along @ b.factor.T
-        spread += (along * a.variance) @ along.T
-        cross += along @ a.factor.T
+        gram_q += along @ along.T
+        cross += along @ own.T
         pull += along @ gap
-    spread += cross @ cross.T
-    total -= float(np.trace(np.linalg.solve(gram_q, spread)))
-    total -= float(pull @ np.linalg.solve(gram_q, pull))
+    # x^T C_q^-1 x is |x - A^T z|^2 + |z|^2 with z = (I + A A^T)^-1 A x, which does not cancel.
+    of_factor, of_gap = np.linalg.solve(gram_q, cross), np.linalg.solve(gram_q, pull)
+    total = float(np.sum(of_factor**2) + np.sum(of_gap**2))
     total += float(np.linalg.slogdet(gram_q)[1] - np.linalg.slogdet(gram_p)[1])
+    for a, b in _parts(p, q):
+        along, own, gap = _whitened(a, b)
+        total += float(np.sum((own - of_factor.T @ along) ** 2))
+        total += float(np.sum((gap - of_gap @ along) ** 2))
+        ratio = a.variance / b.variance
+        seen = np.sum(along * np.linalg.solve(gram_q, along), axis=0)
+        total += float(np.sum(ratio * (1 - seen) - 1 - np.log(ratio)))
     return 0.5 * max(total, 0.0)
+
+
+def _whitened(a: Part, b: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """In units of the spreads of b: its factor, that of a, and the way from mean to mean."""
+    scale = np.sqrt(b.variance)
+    return b.factor / scale, a.factor / scale, (b.mean - a.mean) / scale
 
 
 def wasserstein(p: Gaussian, q: Gaussian, *, squared: bool = False) -> float:
