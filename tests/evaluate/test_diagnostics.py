@@ -7,6 +7,7 @@ import pytest
 from arviz_stats.sampling_diagnostics import ess, rhat
 
 import onebasin as ob
+from onebasin.studies.results import middle
 
 
 def test_rhat_across_chains_before_and_after(scrambled: Any) -> None:
@@ -149,3 +150,16 @@ def test_sizes_at_quantiles() -> None:
         assert 600 < ob.ess(found, **options).median < 1800
     with pytest.raises(ValueError, match=r"prob=0\.9"):
         ob.ess(found, method="quantile")
+
+
+def test_chains_that_never_move_are_infinitely_far_apart() -> None:
+    weights = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    mode = np.repeat(np.arange(4), 10)
+    weights[:, 1] = mode
+    weights[:, 2] = 0.1
+    found = ob.rhat(ob.Draws({"w": weights}, mode=mode)).values["w"]
+    assert np.isfinite(found[0])
+    assert np.isposinf(found[1])
+    assert np.isnan(found[2])
+    cell = middle(np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.nan]))
+    assert (cell.value, cell.low, cell.high) == (3.0, 1.0, None)

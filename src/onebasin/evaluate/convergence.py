@@ -103,7 +103,8 @@ def rhat(
 
     Returns:
         R-hat by leaf, after alignment if there is a group, and before it as `before`; it prints as
-        a table.
+        a table. Infinite for a weight that no chain moves where chains have it at different places,
+        NaN where all have it at one.
 
     Raises:
         ValueError: If there is one chain, or chains of different lengths, or NaN.
@@ -122,7 +123,11 @@ def rhat(
     def compute(chains: np.ndarray) -> np.ndarray:
         from arviz_stats.base.array import array_stats
 
-        return np.asarray(array_stats.rhat(chains, chain_axis=0, draw_axis=1, method=method))
+        found = np.asarray(array_stats.rhat(chains, chain_axis=0, draw_axis=1, method=method))
+        # Of a spread of zero only rounding is left to divide by.
+        stuck = (np.ptp(chains, axis=1) == 0).all(axis=0)
+        apart = np.ptp(chains[:, 0], axis=0) > 0
+        return np.where(stuck, np.where(apart, np.inf, np.nan), found)
 
     _check(draws, least_chains=2)
     return _diagnose("R-hat", compute, "max", draws, symmetry, num_weights, seed, options)

@@ -210,7 +210,9 @@ class Section(_Record):
 def middle(values: np.ndarray, share: float = 0.9) -> Cell:
     """The median of many values, with the range of the middle ones; NaN is left out."""
     edges = [(1 - share) / 2, 0.5, (1 + share) / 2]
-    low, median, high = np.nanquantile(values, edges)
+    # Between two infinite values there is nothing to interpolate.
+    method: Any = "nearest" if np.isinf(values).any() else "linear"
+    low, median, high = np.nanquantile(values, edges, method=method)
     return Cell(value=median, low=low, high=high)
 
 
