@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onebasin.engine import LocalEngine, Superseded, Task, run_tasks
+from onebasin.engine import LocalEngine, Superseded, Task, TaskError, local, run_tasks
 from onebasin.engine.claims import claimed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
@@ -31,8 +31,10 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "True"
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_claim_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
@@ -62,17 +64,45 @@ def test_what_another_process_has_begun_comes_last(tmp_path: Path) -> None:
 
 
 def test_waiting_for_another_process_does_not_spin(tmp_path: Path) -> None:
-    asked = 0
+    asked, began = 0, time.monotonic()
 
     def superseded() -> bool:
         nonlocal asked
         asked += 1
-        return asked > 5
+        return time.monotonic() - began > 1
 
     engine = LocalEngine(tmp_path, superseded=superseded)
     with holder(tmp_path / ".claim"):
-        started = time.process_time()
+        began = time.monotonic()
         with pytest.raises(Superseded):
             list(run_tasks(engine, [Task("held", int, ("1",), tmp_path / ".claim")]))
-        assert time.process_time() - started < 0.5
+    assert asked < 10
     assert engine.done == 0
+
+
+def test_a_run_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "PATIENCE", 0.5)
+    began = time.monotonic()
+    engine = LocalEngine(tmp_path, superseded=lambda: time.monotonic() - began > 2)
+    with holder(tmp_path / ".claim") as other:
+        began = time.monotonic()
+        with pytest.warns(UserWarning, match=f":{other.pid} has begun"), pytest.raises(Superseded):
+            list(run_tasks(engine, [Task("held", int, ("1",), tmp_path / ".claim")]))
+
+
+def test_where_no_claim_can_be_made_the_task_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    def write() -> None:
+        (tmp_path / "file" / "result").write_text("")
+
+    task = Task("write", write, (), tmp_path / "file" / ".claim")
+    with pytest.raises(TaskError, match="NotADirectoryError"):
+        list(run_tasks(LocalEngine(tmp_path / "logs", retries=0), [task]))
+
+
+def test_what_was_there_before_was_not_done_here(tmp_path: Path) -> None:
+    engine = LocalEngine(tmp_path)
+    tasks = [Task(str(kept), dict, ({"kept": kept},)) for kept in (True, False)]
+    assert len(list(run_tasks(engine, tasks))) == 2
+    assert engine.done == 1

@@ -1,6 +1,8 @@
 """A second process helps a run: it does some of the tasks, and what is found stays the same."""
 
 import contextlib
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from onebasin import cli
+from onebasin.store.lock import NAME
+from onebasin.store.manifest import versions
+from onebasin.studies import StudyError, get, help_run, joining, load_config
+from onebasin.studies.folder import write_run
+
+exploration = get("exploration")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
 
@@ -33,8 +41,10 @@ def study(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [*command, "--stages", "target", *more], stderr=subprocess.PIPE, text=True
     ) as process:
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -47,13 +57,14 @@ def test_a_helper_does_tasks_and_changes_nothing(tmp_path: Path) -> None:
     fields = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
     with study(tmp_path / "helped", *fields) as running:
         assert running.stderr is not None
-        while "target" not in running.stderr.readline():
-            pass
+        while "target" not in (line := running.stderr.readline()):
+            assert line
         with study(tmp_path / "helped", "--join") as helper:
             words = said(helper)
         said(running)
     assert "target: helping" in words
-    assert int(words.split("target: ")[-1].split()[0]) > 0
+    done = int(words.split("target: ")[-1].split()[0])
+    assert 0 < done < 16
     with study(tmp_path / "alone", *fields) as alone:
         said(alone)
     helped, own = (
@@ -76,10 +87,47 @@ def test_there_must_be_a_run_to_help(tmp_path: Path) -> None:
     assert "no run of a study" in result.output
 
 
-@pytest.mark.parametrize("more", [("--engine", "ray"), ("--keep", "kept"), ("--set", "seed=1")])
-def test_a_helper_takes_the_run_as_it_is(more: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [("--engine", "ray"), ("--keep", "kept"), ("--resume",), ("--set", "seed=1")]
+)
+def test_a_helper_takes_the_run_as_it_is(more: tuple[str, ...], tmp_path: Path) -> None:
     arguments = ["study", "compact", "--out", str(tmp_path / "run"), "--join"]
     result = CliRunner().invoke(cli.app, [*arguments, *more])
     assert result.exit_code == 2
     assert "leave out" in result.output
     assert more[0] in result.output
+
+
+CONFIG = load_config(exploration.config, "exploration", "demo")
+STAGES = [
+    {"name": name, "fingerprint": found} for name, found in exploration.fingerprints(CONFIG).items()
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({}, "this process 'other'"),
+        ({"doing": {"engine": "ray", "stages": ["target"]}}, "engine 'local'"),
+        ({"doing": {"engine": None, "stages": ["target"]}}, "engine 'local'"),
+        ({"stages": [*STAGES, {"name": "newer"}]}, "another configuration"),
+        ({"stages": [{"name": "target"}]}, "another configuration"),
+        ({"study": "compact"}, "a run of the study 'compact'"),
+    ],
+)
+def test_what_would_be_done_for_nothing_is_refused(
+    written: dict, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doing = {"engine": "local", "stages": ["target"]}
+    content = {"study": "exploration", "stages": STAGES, "config": {}, "doing": doing}
+    write_run(tmp_path, **{**content, **written})
+    monkeypatch.setattr(joining, "versions", lambda: {**versions(), "onebasin": "other"})
+    file = os.open(tmp_path / NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert joining.is_running(tmp_path)
+        with pytest.raises(StudyError, match=words):
+            help_run(exploration, CONFIG, tmp_path)
+    finally:
+        os.close(file)
+    assert not joining.is_running(tmp_path)

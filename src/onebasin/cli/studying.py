@@ -44,7 +44,7 @@ def study(
         bool,
         typer.Option(
             "--join",
-            help="Help the run that another process is doing in --out: do tasks of its stages that "
+            help="Help the run that another process is doing in --out: train and sample what "
             "nobody has begun.",
         ),
     ] = False,
@@ -85,8 +85,11 @@ def study(
 
     folder = out if out is not None else Path("runs") / f"{name}-{preset}"
     with working(f"The study {name}", as_json, spinner=False):
-        if join and (engine != "local" or keep is not None):
-            fail("--join helps with this process alone: leave out --engine and --keep")
+        if join and (engine != "local" or address or keep is not None or resume):
+            fail(
+                "--join helps a run with this process alone: leave out --engine, --address, --keep "
+                "and --resume"
+            )
         chosen = studies.get(name)
         if resume or join:
             if config or fields or model or data:
@@ -105,9 +108,11 @@ def study(
         names = None if stages is None else stages.replace(",", " ").split()
         if join:
             with _stoppable(folder):
-                studies.help_run(
+                done = studies.help_run(
                     chosen, settings, folder, stages=names, progress=_shown(as_json), say=_say
                 )
+            if as_json:
+                print_json({"run": str(folder), "tasks": done})
             return
         with _stoppable(folder):
             chosen.run(

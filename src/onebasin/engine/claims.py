@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,22 +14,48 @@ from pathlib import Path
 def claimed(path: Path | None) -> Iterator[bool]:
     """Holds a claim while a task is done; tells whether no other process has it.
 
+    Where no claim can be made the task is ours: it will say itself what is wrong with the folder.
+
     Args:
         path: The file that carries the claim, which stays; None for a task that nobody shares.
     """
-    if path is None or sys.platform == "win32":
+    file = None if path is None else _opened(path)
+    if file is None:
         yield True
         return
     import fcntl
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
-        else:
+            return
+        except OSError:
+            # A file system without locks.
             yield True
+            return
+        with contextlib.suppress(OSError):
+            os.truncate(file, 0)
+            os.write(file, f"{socket.gethostname()}:{os.getpid()}".encode())
+        yield True
     finally:
         os.close(file)
+
+
+def holder(path: Path) -> str:
+    """The process that has a claim, as it wrote into the file."""
+    try:
+        return path.read_text(encoding="utf-8") or "another process"
+    except (OSError, ValueError):
+        return "another process"
+
+
+def _opened(path: Path) -> int | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        return None

@@ -11,17 +11,19 @@ import dataclasses
 import json
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from onebasin.engine.attempt import attempt
-from onebasin.engine.claims import claimed
+from onebasin.engine.claims import claimed, holder
 from onebasin.engine.directory import check_directory, disk_sentence
 from onebasin.engine.errors import EngineError, Superseded
 from onebasin.engine.task import Receipt, Task
 
 PAUSE = 0.2
+PATIENCE = 30.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +51,7 @@ class LocalQueue:
     def completed(self) -> Iterator[Receipt]:
         """Runs tasks in the order in which they came, those that others have begun at the end."""
         done = passed = 0
+        since = time.monotonic()
         while self._waiting:
             if self._engine.superseded():
                 raise Superseded
@@ -57,8 +60,8 @@ class LocalQueue:
                 receipt = self._run(task, done) if mine else None
             if receipt is not None:
                 done += receipt.error is None
-                self._engine.done += receipt.error is None
-                passed = 0
+                self._engine.done += receipt.error is None and not _was_there(receipt.value)
+                passed, since = 0, time.monotonic()
                 yield receipt
                 continue
             self._waiting.append(task)
@@ -66,6 +69,13 @@ class LocalQueue:
             if passed >= len(self._waiting):
                 time.sleep(PAUSE)
                 passed = 0
+                if time.monotonic() - since > PATIENCE and task.claim is not None:
+                    since = float("inf")
+                    warnings.warn(
+                        f"waiting for {task.key!r}, which {holder(task.claim)} has begun: if that "
+                        "process was stopped, continue or end it",
+                        stacklevel=2,
+                    )
 
     def close(self) -> None:
         """Forgets what has not been run."""
@@ -85,6 +95,11 @@ class LocalQueue:
         )
 
 
+def _was_there(value: Any) -> bool:
+    """Whether a task had been done before, as its value may say."""
+    return isinstance(value, dict) and bool(value.get("kept"))
+
+
 class LocalEngine:
     """This process.
 
@@ -95,7 +110,7 @@ class LocalEngine:
         superseded: Asked before each task: whether others have done what the tasks are for.
 
     Attributes:
-        done: How many tasks were done here.
+        done: How many tasks were done here, without those whose results were there already.
     """
 
     name = "local"

@@ -75,7 +75,8 @@ def sghmc(
         num_samples: Kept draws per chain.
         num_warmup: Draws before that are thrown away.
         thin: Minibatch steps from one draw to the next.
-        step_size: eps; None measures the curvature l where chains start and takes eps^2 l = 0.1
+        step_size: eps; None measures the curvature l where chains start, on at most
+            5,000 examples, and takes eps^2 l = 0.1
             on all data, 0.02 M / N with batches.
         friction: The share of momentum that a step loses, gamma eps.
         batch_size: Examples per step, M; None for 500, or all of up to 2,000.

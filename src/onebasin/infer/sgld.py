@@ -70,7 +70,8 @@ def sgld(
         num_samples: Kept draws per chain.
         num_warmup: Draws before that are thrown away.
         thin: Minibatch steps from one draw to the next.
-        step_size: eps; None measures the curvature where chains start and takes 0.2 M / N of its
+        step_size: eps; None measures the curvature where chains start, on at most 5,000
+            examples, and takes 0.2 M / N of its
             inverse.
         batch_size: Examples per step, M; None for 500, or all of up to 2,000.
         num_cycles: Cosine cycles of the step size; None for a constant one.

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from onebasin.nets.net import Net
+from onebasin.nets.net import Net, net_of
 
 
 @functools.lru_cache(maxsize=64)
@@ -18,7 +18,7 @@ def in_bfloat16(net: Net) -> Net:
     network gives the same `Net`, so that programs that were compiled for it are found again.
 
     Args:
-        net: The network.
+        net: The network, a `Net` or a plain pair (init, apply) of functions.
 
     Returns:
         A `Net` with the same parameters.
@@ -32,12 +32,13 @@ def in_bfloat16(net: Net) -> Net:
         >>> outputs.dtype, bool(jnp.allclose(outputs, net.apply(params, jnp.ones((1, 3))), 0.1))
         (dtype('float32'), True)
     """
+    whole = net_of(net)
 
     def apply(params: Any, inputs: Any) -> Any:
-        outputs = net.apply(*_cast((params, inputs), jnp.bfloat16))
+        outputs = whole.apply(*_cast((params, inputs), jnp.bfloat16))
         return _cast(outputs, jnp.float32)
 
-    return Net(net.init, apply)
+    return Net(whole.init, apply)
 
 
 def _cast(tree: Any, dtype: Any) -> Any:

@@ -1,23 +1,26 @@
-"""Helping a run: a second process does tasks of its stages, and leaves all else to the first.
+"""Helping a run: a second process trains and samples with it, and leaves all else to the first.
 
 What is found does not depend on who did which task. The process that runs the study waits for tasks
-that a helper has begun, takes over those of a helper that died, and alone finishes stages.
+that a helper has begun, takes over those of a helper that died, and alone finishes stages. A helper
+goes through the same stages and does the tasks that nobody has begun; what a stage does with their
+results it may do too, for nothing.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import json
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebasin.engine import LocalEngine, Superseded
-from onebasin.store.errors import StoreError
-from onebasin.store.lock import Lock
+from onebasin.store.lock import NAME
+from onebasin.store.manifest import versions
 from onebasin.studies.errors import StudyError
-from onebasin.studies.folder import finished, read_run
+from onebasin.studies.folder import STAGE, read_run
 from onebasin.studies.step import Step
 
 if TYPE_CHECKING:
@@ -34,27 +37,34 @@ def help_run(
     stages: Sequence[str] | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
-) -> None:
+) -> int:
     """Does tasks of a study that another process is running, until its stages are done.
 
     Args:
         study: The study.
         config: That of the run.
         out: Its folder.
-        stages: Names of the stages to help with; those that the run does are waited for. All if
-            left out.
+        stages: Names of the stages to help with; all that the run does if left out. Those whose
+            work is not training or sampling are left to it.
         progress: Show bars.
         say: Called with a sentence at each stage.
 
+    Returns:
+        How many tasks were done here.
+
     Raises:
-        StudyError: If nobody is running this study there.
+        StudyError: If nobody is running this study there, or with other versions or on another kind
+            of device.
     """
     folder = Path(out)
     wanted = study.fingerprints(config)
-    _check(study, folder, wanted)
+    doing = _check(study, folder, wanted)
+    done = 0
     for stage in study.chosen(stages):
-        if stages is None or stage.name in stages:
-            _help_stage(stage, wanted, config, folder, progress, say)
+        asked = stage.name in doing if stages is None else stage.name in stages
+        if asked and stage.tasks and is_running(folder):
+            done += _help_stage(stage, wanted, config, folder, progress, say)
+    return done
 
 
 def _help_stage(
@@ -64,51 +74,81 @@ def _help_stage(
     folder: Path,
     progress: bool,
     say: Callable[[str], None],
-) -> None:
-    def done(name: str) -> bool:
-        found = finished(folder, name)
-        return found is not None and found["fingerprint"] == wanted[name]
+) -> int:
+    def is_done(name: str) -> bool:
+        return _fingerprint(folder, name) == wanted[name]
 
-    while not all(done(name) for name in stage.needs):
+    while not all(is_done(name) for name in stage.needs):
         if not is_running(folder):
-            raise StudyError(f"the run in {folder} has ended before its stage {stage.name!r} began")
+            return 0
         time.sleep(PAUSE)
-    if done(stage.name):
+    if is_done(stage.name):
         say(f"{stage.name}: done before")
-        return
+        return 0
     say(f"{stage.name}: helping")
-    place = Path(tempfile.mkdtemp(prefix="onebasin-help-"))
     work = folder / "work" / f"{stage.name}-{wanted[stage.name][:12]}"
     engine = LocalEngine(
         folder / "work" / "engine",
         networks_per_task=config.networks_per_task,
         retries=0,
-        superseded=lambda: done(stage.name),
+        superseded=lambda: is_done(stage.name) or not is_running(folder),
     )
     try:
         work.mkdir(parents=True, exist_ok=True)
-        stage.work(Step(stage, config, folder, place, work, progress, engine))
+        stage.work(Helping(stage, config, folder, work, work, progress, engine))
     except Superseded:
         pass
     except Exception:
         # The run removes what its tasks wrote when the stage is whole.
-        if not done(stage.name):
+        if not is_done(stage.name):
             raise
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    say(f"{stage.name}: {engine.done} tasks done here, none is left")
+    say(f"{stage.name}: {engine.done} tasks done here")
+    return engine.done
+
+
+class Helping(Step):
+    """What a stage is given by a helper: the run keeps what is found, and shows it."""
+
+    def save(self, name: str, posterior: Any) -> None:
+        """Left to the run."""
+
+    def save_arrays(self, name: str, **arrays: Any) -> None:
+        """Left to the run."""
+
+    def save_notes(self, name: str, **notes: Any) -> None:
+        """Left to the run."""
 
 
 def is_running(folder: Path) -> bool:
-    """Whether some process is running the study in a folder."""
+    """Whether another process is running the study in a folder; its lock is left alone."""
+    import fcntl
+
     try:
-        Lock(folder).release()
-    except StoreError:
+        file = os.open(folder / NAME, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    finally:
+        os.close(file)
     return False
 
 
-def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> None:
+def _fingerprint(folder: Path, name: str) -> str | None:
+    """What a stage that is there was made from; its files are not read for that."""
+    try:
+        content = json.loads((folder / "stages" / name / STAGE).read_text(encoding="utf-8"))
+        return str(content["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> list[str]:
+    """Refuses what cannot be helped; the stages that the run is doing."""
+    if sys.platform == "win32":
+        raise StudyError("runs cannot be helped on Windows, whose locks are others")
     written = read_run(folder)
     if written["study"] != study.name:
         raise StudyError(
@@ -118,8 +158,21 @@ def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> None:
         raise StudyError(
             f"no process is running the study in {folder}: leave out --join to run it here"
         )
-    if any(stage["fingerprint"] != wanted[stage["name"]] for stage in written["stages"]):
+    if {stage["name"]: stage.get("fingerprint") for stage in written["stages"]} != wanted:
         raise StudyError(
             f"the run in {folder} has another configuration, or another version of onebasin: help "
             "it with its own"
         )
+    doing = written.get("doing", {})
+    if doing.get("engine") != "local":
+        raise StudyError(
+            f"the run in {folder} is not on the engine 'local', whose tasks alone can be shared"
+        )
+    here, there = versions(), written["versions"]
+    for name in ("onebasin", "jax", "device"):
+        if here[name] != there[name]:
+            raise StudyError(
+                f"the run in {folder} has {name} {there[name]!r} and this process {here[name]!r}: "
+                "its tasks would not be the same"
+            )
+    return list(doing["stages"])

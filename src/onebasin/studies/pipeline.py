@@ -52,6 +52,7 @@ class Stage:
         reads: Fields of the configuration that it depends on; those that all studies have are
             always among them.
         version: Raised when the code changes what it finds.
+        tasks: Whether its work is training or sampling as tasks, which other processes can share.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Stage:
     needs: tuple[str, ...]
     reads: tuple[str, ...]
     version: int
+    tasks: bool = False
 
 
 @dataclasses.dataclass
@@ -86,6 +88,7 @@ class Study(Generic[Config]):
         needs: tuple[str, ...] = (),
         reads: tuple[str, ...] = (),
         version: int = 1,
+        tasks: bool = False,
     ) -> Callable[[Callable[[Step], None]], Callable[[Step], None]]:
         """Adds a function as the next stage, under the function's name."""
 
@@ -95,7 +98,7 @@ class Study(Generic[Config]):
             fields = set(reads) - set(self.config.model_fields)
             if unknown or fields:
                 raise ValueError(f"stage {name!r} asks for unknown {sorted(unknown | fields)}")
-            self.stages.append(Stage(name, title, work, needs, reads, version))
+            self.stages.append(Stage(name, title, work, needs, reads, version, tasks))
             return work
 
         return add
@@ -216,6 +219,10 @@ class Study(Generic[Config]):
                 for stage in self.stages
             ],
             config=config.model_dump(mode="json"),
+            doing={
+                "stages": [stage.name for stage in chosen],
+                "engine": None if engine is None else engine.name,
+            },
         )
         for left in (folder / "stages").glob(".*"):
             shutil.rmtree(left, ignore_errors=True)

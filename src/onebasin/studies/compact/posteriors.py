@@ -20,7 +20,7 @@ MODEL = ("hidden", "prior_variance")
 SEEN = 2000
 
 
-@study.stage("Hamiltonian Monte Carlo", reads=(*MODEL, "hmc"))
+@study.stage("Hamiltonian Monte Carlo", reads=(*MODEL, "hmc"), tasks=True)
 def hmc(step: Step) -> None:
     """Chains of HMC, from networks that were trained first."""
     options = step.config.hmc.model_dump()
@@ -77,7 +77,7 @@ def hmc(step: Step) -> None:
     )
 
 
-@study.stage("Deep ensemble", reads=(*MODEL, "ensemble"))
+@study.stage("Deep ensemble", reads=(*MODEL, "ensemble"), tasks=True)
 def ensemble(step: Step) -> None:
     """MAP networks from independent starts."""
     place = setting(step.config)
@@ -93,7 +93,7 @@ def ensemble(step: Step) -> None:
     step.save("networks", found)
 
 
-@study.stage("Variational inference", reads=(*MODEL, "vi"))
+@study.stage("Variational inference", reads=(*MODEL, "vi"), tasks=True)
 def variational(step: Step) -> None:
     """One mean-field Gaussian, fitted to the posterior itself."""
     place = setting(step.config)

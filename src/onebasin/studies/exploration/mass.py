@@ -29,7 +29,9 @@ from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
 
-@study.stage("Excess mass of trained networks", needs=("target",), reads=("large", "train_in"))
+@study.stage(
+    "Excess mass of trained networks", needs=("target",), reads=("large", "train_in"), tasks=True
+)
 def excess_mass(step: Step) -> None:
     """Brings trained networks to their minimum mass, and looks where they were above it."""
     config = step.config

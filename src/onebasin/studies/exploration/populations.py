@@ -39,8 +39,8 @@ from onebasin.symmetry import discover
 TRAINED = ("laplace", "sghmc", "hmc", "target by hmc")
 """What starts at trained networks: each at networks of its own, all trained as one population."""
 
-EXACT = ("laplace", "hmc", "target by hmc")
-"""What needs curvature or energies, and so single precision whatever networks are trained in."""
+EXACT = ("laplace", "sghmc", "hmc", "target by hmc")
+"""What samples or needs curvature, and so single precision whatever networks are trained in."""
 
 CHAINS = ("sghmc", "hmc")
 """Methods whose draws cost work one by one: a chain is no longer than what is read of it."""
@@ -147,6 +147,7 @@ def _train(config: Any, part: Any) -> dict[str, Any]:
 @study.stage(
     "The target: a population of independently trained networks",
     reads=("net", "prior_variance", "train", "train_in", "num_samples", "num_target", "repeats"),
+    tasks=True,
 )
 def target(step: Step) -> None:
     """Trains the target, and as many networks for the deep ensembles that are compared with it."""
@@ -212,6 +213,8 @@ def target(step: Step) -> None:
         "swag_snapshots",
         "laplace_probes",
     ),
+    version=2,
+    tasks=True,
 )
 def methods(step: Step) -> None:
     """Runs every method from repeats x modes independent starts, and HMC once more as a target."""

@@ -107,7 +107,7 @@ def _ellipse(name: str, q: Gaussian, *, dash: bool) -> Series:
     return Series(name=name, x=x, y=y, group=name, dash=dash)
 
 
-@study.stage("Mean-field solutions", reads=("nets", "num_pairs", "train_in"))
+@study.stage("Mean-field solutions", reads=("nets", "num_pairs", "train_in"), tasks=True)
 def solutions(step: Step) -> None:
     """Fits all solutions of all networks."""
     config = step.config

@@ -135,7 +135,7 @@ def _ends(cells: list[Any], which: str) -> list[float] | None:
     return None if None in found else found
 
 
-@study.stage("Seconds of alignment against width", reads=("nets", "timing"))
+@study.stage("Seconds of alignment against width", reads=("nets", "train_in", "timing"))
 def timing(step: Step) -> None:
     """Alignment of posteriors by W2, and of single networks by weights."""
     config = step.config
@@ -223,7 +223,7 @@ def _trained(step: Step, key: jax.Array, case: Case, number: int) -> tuple[Any, 
     pairs = fit_pairs(step, for_fit, case, f"vi-{number}", config.timing.repeats)
     networks = infer.ensemble(
         for_training,
-        case.problem(),
+        case.problem(train_in=config.train_in),
         num_networks=count,
         epochs=config.timing.epochs,
         memory=config.memory,
