@@ -73,11 +73,3 @@ def test_networks_are_trained_as_well() -> None:
         losses.append(np.asarray(found.info["loss"])[:, 0])
     assert losses[0][-1] < 0.9 * losses[0][0]
     assert losses[1][-1] == pytest.approx(losses[0][-1], rel=0.02)
-
-
-def test_data_are_hashed_anew_where_they_are_others() -> None:
-    target = problem(NET)
-    first = target.fingerprint()["data"]
-    assert target.fingerprint()["data"] == first
-    target.inputs = INPUTS + 1
-    assert target.fingerprint()["data"] != first

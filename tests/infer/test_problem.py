@@ -223,3 +223,11 @@ def test_a_problem_whose_data_were_hashed_is_the_same_problem() -> None:
     before = fingerprint(problem)
     problem.fingerprint()
     assert fingerprint(problem) == before
+
+
+def test_data_are_hashed_anew_where_they_are_others() -> None:
+    problem = linear_regression().problem
+    first = problem.fingerprint()["data"]
+    assert problem.fingerprint()["data"] == first
+    problem.inputs = problem.inputs + 1
+    assert problem.fingerprint()["data"] != first

@@ -1,8 +1,6 @@
 """A second process helps a run: it does some of the tasks, and what is found stays the same."""
 
 import contextlib
-import fcntl
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onebasin import cli
-from onebasin.store.lock import NAME
+from onebasin.store.lock import Lock, is_held
 from onebasin.store.manifest import versions
 from onebasin.studies import StudyError, get, help_run, joining, load_config
 from onebasin.studies.folder import write_run
@@ -122,12 +120,10 @@ def test_what_would_be_done_for_nothing_is_refused(
     content = {"study": "exploration", "stages": STAGES, "config": {}, "doing": doing}
     write_run(tmp_path, **{**content, **written})
     monkeypatch.setattr(joining, "versions", lambda: {**versions(), "onebasin": "other"})
-    file = os.open(tmp_path / NAME, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert joining.is_running(tmp_path)
-        with pytest.raises(StudyError, match=words):
-            help_run(exploration, CONFIG, tmp_path)
-    finally:
-        os.close(file)
-    assert not joining.is_running(tmp_path)
+    lock = Lock(tmp_path)
+    with pytest.raises(StudyError, match=words):
+        help_run(exploration, CONFIG, tmp_path)
+    assert lock.held
+    assert is_held(tmp_path)
+    lock.release()
+    assert not is_held(tmp_path)

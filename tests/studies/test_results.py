@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from onebasin.studies.results import interval
+from onebasin.studies.results import interval, middle
 
 RUNS = [0.2, 0.25, 0.31, 6.0, 0.22]
 
@@ -34,3 +34,11 @@ def test_one_run_has_no_interval(log: bool) -> None:
     assert found.value == pytest.approx(3)
     assert found.low is None
     assert found.high is None
+
+
+def test_the_middle_of_values_that_may_be_infinite() -> None:
+    found = middle(np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.nan]))
+    assert (found.value, found.low, found.high) == (3.0, 1.0, None)
+    plain = middle(np.array([1.0, 2.0, 4.0, np.nan]))
+    assert plain.value == 2.0
+    assert plain.high == pytest.approx(2 + 2 * 0.9)

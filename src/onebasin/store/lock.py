@@ -52,13 +52,25 @@ class Lock:
         self._close()
 
 
-def _try_lock(file: int) -> bool:
+def is_held(folder: Path) -> bool:
+    """Whether some process may write to a folder; whoever it is keeps the lock."""
+    try:
+        file = os.open(folder / NAME, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(file, shared=True)
+    finally:
+        os.close(file)
+
+
+def _try_lock(file: int, *, shared: bool = False) -> bool:
     if sys.platform == "win32":
         return True
     import fcntl
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

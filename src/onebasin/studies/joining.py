@@ -9,7 +9,6 @@ results it may do too, for nothing.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebasin.engine import LocalEngine, Superseded
-from onebasin.store.lock import NAME
+from onebasin.store.lock import is_held
 from onebasin.store.manifest import versions
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import STAGE, read_run
@@ -62,7 +61,7 @@ def help_run(
     done = 0
     for stage in study.chosen(stages):
         asked = stage.name in doing if stages is None else stage.name in stages
-        if asked and stage.tasks and is_running(folder):
+        if asked and stage.tasks and is_held(folder):
             done += _help_stage(stage, wanted, config, folder, progress, say)
     return done
 
@@ -79,7 +78,7 @@ def _help_stage(
         return _fingerprint(folder, name) == wanted[name]
 
     while not all(is_done(name) for name in stage.needs):
-        if not is_running(folder):
+        if not is_held(folder):
             return 0
         time.sleep(PAUSE)
     if is_done(stage.name):
@@ -91,7 +90,7 @@ def _help_stage(
         folder / "work" / "engine",
         networks_per_task=config.networks_per_task,
         retries=0,
-        superseded=lambda: is_done(stage.name) or not is_running(folder),
+        superseded=lambda: is_done(stage.name) or not is_held(folder),
     )
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -119,23 +118,6 @@ class Helping(Step):
         """Left to the run."""
 
 
-def is_running(folder: Path) -> bool:
-    """Whether another process is running the study in a folder; its lock is left alone."""
-    import fcntl
-
-    try:
-        file = os.open(folder / NAME, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
 def _fingerprint(folder: Path, name: str) -> str | None:
     """What a stage that is there was made from; its files are not read for that."""
     try:
@@ -154,7 +136,7 @@ def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> list[str]
         raise StudyError(
             f"{folder} is a run of the study {written['study']!r}, not of {study.name!r}"
         )
-    if not is_running(folder):
+    if not is_held(folder):
         raise StudyError(
             f"no process is running the study in {folder}: leave out --join to run it here"
         )

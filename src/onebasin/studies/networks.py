@@ -16,7 +16,7 @@ TrainIn = Annotated[
     Literal["bfloat16"] | None,
     Field(
         description="Type of products and activations while networks are trained; single precision "
-        "if left out, as weights and all that is evaluated always are."
+        "if left out, as weights and all that tables show always are."
     ),
 ]
 
