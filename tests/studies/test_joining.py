@@ -13,7 +13,9 @@ from onebasin import cli
 from onebasin.store.lock import Lock, is_held
 from onebasin.store.manifest import versions
 from onebasin.studies import StudyError, get, help_run, joining, load_config
+from onebasin.studies.exploration.base import ExplorationConfig
 from onebasin.studies.folder import write_run
+from onebasin.studies.step import Step
 
 exploration = get("exploration")
 
@@ -75,6 +77,19 @@ def test_a_helper_does_tasks_and_changes_nothing(tmp_path: Path) -> None:
     )
     assert after.exit_code == 2
     assert "no process is running the study" in after.output
+
+
+def test_helpers_begin_with_what_nobody_has_begun(tmp_path: Path) -> None:
+    stage = exploration.chosen(["methods"])[-1]
+    config = load_config(ExplorationConfig, "exploration")
+    places = (stage, config, tmp_path, tmp_path, tmp_path / "work", False)
+    names = ["dropout", "swag", "laplace"]
+    run, first, second = Step(*places), joining.Helping(*places), joining.Helping(*places)
+    assert run.next_of(names) == "dropout"
+    assert first.next_of(names) == "swag"
+    assert second.next_of(names) == "laplace"
+    assert first.next_of(["dropout", "laplace"]) == "dropout"
+    assert run.next_of(["swag", "laplace"]) == "swag"
 
 
 def test_there_must_be_a_run_to_help(tmp_path: Path) -> None:

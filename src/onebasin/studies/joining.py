@@ -20,7 +20,7 @@ from onebasin.store.lock import is_held
 from onebasin.store.manifest import versions
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import STAGE, read_run
-from onebasin.studies.step import Step
+from onebasin.studies.step import BEGUN, Step
 
 if TYPE_CHECKING:
     from onebasin.studies.pipeline import Stage, Study
@@ -107,6 +107,16 @@ def _help_stage(
 
 class Helping(Step):
     """What a stage is given by a helper: the run keeps what is found, and shows it."""
+
+    def next_of(self, names: Sequence[str]) -> str:
+        """One that nobody has begun, so that programs are compiled side by side; else the first."""
+        for name in names:
+            try:
+                (self.work / f"{BEGUN}{name}").mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return name
+        return names[0]
 
     def save(self, name: str, posterior: Any) -> None:
         """Left to the run."""

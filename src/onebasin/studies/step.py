@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from onebasin.studies.results import Figure, Headline, Section, Table
 
 if TYPE_CHECKING:
     from onebasin.studies.pipeline import Stage
+
+BEGUN = ".begun-"
 
 
 class Step:
@@ -54,6 +57,11 @@ class Step:
         return jax.random.fold_in(
             jax.random.key(self.config.seed), zlib.crc32(self._stage.name.encode())
         )
+
+    def next_of(self, names: Sequence[str]) -> str:
+        """Which of several pieces of work to go on with: the first, which counts as begun."""
+        (self.work / f"{BEGUN}{names[0]}").mkdir(parents=True, exist_ok=True)
+        return names[0]
 
     def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
         """Keeps a posterior; how long it took is the stage's to say, and no part of it."""

@@ -220,8 +220,11 @@ def methods(step: Step) -> None:
     """Runs every method from repeats x modes independent starts, and HMC once more as a target."""
     config = step.config
     starts = config.repeats * config.modes
-    rows, times = [], []
-    for name in _names(config):
+    rows, times = {}, {}
+    left = _names(config)
+    while left:
+        name = step.next_of(left)
+        left.remove(name)
         draws, seconds = run_method(step, name)
         if name == "target by hmc":
             chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]
@@ -234,8 +237,8 @@ def methods(step: Step) -> None:
             "starts": Cell(value=starts),
         }
         label = METHODS.get(name, "HMC, as a target")
-        rows.append(Row(label=label, cells=cells))
-        times.append(Row(label=label, cells={"seconds": Cell(value=seconds)}))
+        rows[name] = Row(label=label, cells=cells)
+        times[name] = Row(label=label, cells={"seconds": Cell(value=seconds)})
     step.show(
         Table(
             name="methods",
@@ -249,7 +252,7 @@ def methods(step: Step) -> None:
                 Column(key="networks", label="networks drawn", digits=0),
                 Column(key="starts", label="independent starts", digits=0),
             ],
-            rows=rows,
+            rows=[rows[name] for name in _names(config)],
         )
     )
     step.show_times(
@@ -257,7 +260,7 @@ def methods(step: Step) -> None:
             name="methods-seconds",
             title="How long it took",
             columns=[Column(key="seconds", label="seconds", digits=1)],
-            rows=times,
+            rows=[times[name] for name in _names(config)],
         )
     )
 

@@ -111,23 +111,24 @@ def _ellipse(name: str, q: Gaussian, *, dash: bool) -> Series:
 def solutions(step: Step) -> None:
     """Fits all solutions of all networks."""
     config = step.config
-    curves = []
-    for number in numbers(config):
-        case = case_of(config, number)
-        key = jax.random.fold_in(step.key, number)
-        pairs = fit_pairs(step, key, case, f"net-{number}", config.num_pairs)
+    places = {f"net-{number}": number for number in numbers(config)}
+    curves, left = {}, list(places)
+    while left:
+        name = step.next_of(left)
+        left.remove(name)
+        case = case_of(config, places[name])
+        key = jax.random.fold_in(step.key, places[name])
+        pairs = fit_pairs(step, key, case, name, config.num_pairs)
         members = [q for pair in pairs for q in pair]
-        step.save(f"net-{number}", Mixture(members, info=members[0].info))
+        step.save(name, Mixture(members, info=members[0].info))
         free_energy = np.asarray((members[0].info or {})["loss"])
-        curves.append(
-            Series(
-                name=case.label,
-                x=np.arange(1, len(free_energy) + 1),
-                y=free_energy.mean(axis=1),
-                low=free_energy.min(axis=1),
-                high=free_energy.max(axis=1),
-                group=case.label,
-            )
+        curves[name] = Series(
+            name=case.label,
+            x=np.arange(1, len(free_energy) + 1),
+            y=free_energy.mean(axis=1),
+            low=free_energy.min(axis=1),
+            high=free_energy.max(axis=1),
+            group=case.label,
         )
     step.show(
         Figure(
@@ -138,7 +139,7 @@ def solutions(step: Step) -> None:
                 Panel(
                     x=Axis(label="epoch"),
                     y=Axis(label="free energy per example (nats)", log=True),
-                    series=curves,
+                    series=[curves[name] for name in places],
                 )
             ],
         ),
