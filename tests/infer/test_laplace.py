@@ -9,10 +9,11 @@ from onebasin import nets
 from onebasin.infer import ggn, lanczos
 from onebasin.infer.laplace import curvature, laplace
 from onebasin.infer.linear_sites import sites_of
-from onebasin.infer.loop import Journal
+from onebasin.infer.loop import DivergenceError, Journal
 from onebasin.infer.multipliers import best_multiplier
 from onebasin.infer.priors import Laplace, Normal
 from onebasin.infer.problem import Problem
+from onebasin.infer.spectra import eigen
 from onebasin.infer.vectors import from_vector, to_vector
 from onebasin.posterior import Gaussian, Mixture
 
@@ -349,6 +350,24 @@ def test_the_prior_can_be_replaced():
         prior_precision=None,
     )
     np.testing.assert_allclose(to_vector(q.std), (curvature + 2) ** -0.5, rtol=1e-4)
+
+
+def test_eigenvalues_of_any_size_have_orthonormal_vectors():
+    """Rank 40 of 200, eigenvalues from 1e-12 to 1e6, as units that are dead on most data have."""
+    basis = np.linalg.qr(normal(0, 200, 40).astype(np.float64))[0]
+    sizes = np.geomspace(1e-12, 1e6, 40)
+    matrix = ((basis * sizes) @ basis.T).astype(np.float32)
+    values, vectors = (np.asarray(x, np.float64) for x in eigen(matrix))
+    assert values.min() >= 0
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(200), atol=1e-6)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=1e-6 * 1e6)
+
+
+def test_curvature_that_overflows_is_named():
+    problem = Problem(nets.mlp((), 2), (normal(0, 8, 3) * 1e25, np.zeros(8, int)), Normal(1.0))
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape), problem.shapes())
+    with pytest.raises(DivergenceError, match="curvature at network 0 is not finite"):
+        laplace(jax.random.key(0), problem, init=zero, epochs=0)
 
 
 def test_bad_input_is_named():

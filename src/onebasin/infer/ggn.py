@@ -76,8 +76,8 @@ def likelihood_root(
     def loss(flat: jax.Array) -> jax.Array:
         return -jnp.sum(problem.log_likelihoods(unknowns, flat.reshape(outputs.shape), targets))
 
-    values, vectors = eigen(jax.hessian(loss)(outputs.ravel()))
-    return (jnp.sqrt(values) * vectors).T.reshape(-1, *outputs.shape)
+    values, vectors = jnp.linalg.eigh(jax.hessian(loss)(outputs.ravel()))
+    return (jnp.sqrt(jnp.maximum(values, 0)) * vectors).T.reshape(-1, *outputs.shape)
 
 
 def mixed(root: jax.Array, key: jax.Array, probes: int | None) -> jax.Array:

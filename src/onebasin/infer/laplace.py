@@ -28,7 +28,7 @@ from onebasin.infer import ggn, lanczos, training
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.linear_sites import sites_of
-from onebasin.infer.loop import Journal, modes, summary
+from onebasin.infer.loop import DivergenceError, Journal, modes, summary
 from onebasin.infer.multipliers import best_multiplier, calibrated_multiplier
 from onebasin.infer.population import DEFAULT_BYTES
 from onebasin.infer.problem import Problem
@@ -96,6 +96,9 @@ def laplace(
         For "diagonal" a Gaussian, or a mixture of one for each network; else `Draws` with their log
         densities under the approximation, each network a mode. `info` has the loss curve, and for
         each network the log marginal likelihood and the multiplier of the prior's precision.
+
+    Raises:
+        DivergenceError: If the curvature at a network is not finite.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -214,18 +217,19 @@ def curvature(
     batches = -(-problem.num_examples // step.batch_size)
     state, outputs = journal.phase("curvature", step, (problem, key), (networks, start), batches)
     totals = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
-    spectra = [_finished(problem, structure, total, scale) for total in totals]
+    for number, total in enumerate(totals):
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(total)):
+            raise DivergenceError(
+                f"the curvature at network {number} is not finite: its outputs or their "
+                "derivatives overflow, train it with a smaller learning_rate"
+            )
+    spectra = [rule.finish(model, total, scale, problem.num_examples) for total in totals]
     return spectra, [-float(np.sum(outputs["loss"][:, i])) for i in range(count)]
 
 
 @jax.jit
 def _log_likelihoods(problem: Problem, networks: Any) -> jax.Array:
     return jax.lax.map(problem.log_likelihood, networks)
-
-
-@functools.partial(jax.jit, static_argnames="structure")
-def _finished(problem: Problem, structure: str, total: Any, scale: jax.Array) -> Spectrum:
-    return ggn.SUMS[structure].finish(sites_of(problem), total, scale, problem.num_examples)
 
 
 @functools.partial(jax.jit, static_argnames="choice")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Function = Callable[[jax.Array], jax.Array]
 _EXACT = jax.lax.Precision.HIGHEST
@@ -119,10 +120,14 @@ class LowRank:
         return elsewhere * vector + _dot(along, self.vectors)
 
 
-def eigen(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Eigenvalues, none below 0, and eigenvectors of a positive semi-definite matrix."""
-    values, vectors = jnp.linalg.eigh(matrix)
-    return jnp.maximum(values, 0), vectors
+def eigen(matrix: Any) -> tuple[jax.Array, jax.Array]:
+    """Eigenvalues, none below 0, and eigenvectors of a positive semi-definite matrix.
+
+    In double precision on the host: solvers of GPUs do not always converge in single precision, and
+    give NaN then.
+    """
+    values, vectors = np.linalg.eigh(np.asarray(matrix, np.float64))
+    return jnp.asarray(np.maximum(values, 0), matrix.dtype), jnp.asarray(vectors, matrix.dtype)
 
 
 def _outer(a: tuple[jax.Array, jax.Array], g: tuple[jax.Array, jax.Array]) -> jax.Array:
