@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from onebasin.store.manifest import versions
 from onebasin.studies import StudyError, get, help_run, joining, load_config
 from onebasin.studies.exploration.base import ExplorationConfig
 from onebasin.studies.folder import write_run
+from onebasin.studies.helpers import helpers
 from onebasin.studies.step import Step
 
 exploration = get("exploration")
@@ -77,6 +79,50 @@ def test_a_helper_does_tasks_and_changes_nothing(tmp_path: Path) -> None:
     )
     assert after.exit_code == 2
     assert "no process is running the study" in after.output
+
+
+def test_a_run_starts_helpers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    fields = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+    with study(tmp_path / "run", *fields, "--helpers", "1") as running:
+        assert running.stderr is not None
+        log = tmp_path / "run" / "work" / "helper-0.log"
+        while running.poll() is None and not (log.exists() and "helping" in log.read_text()):
+            time.sleep(0.1)
+        said(running)
+    # Not all stages were asked for, so that what helpers wrote is still there.
+    assert "target: helping" in log.read_text()
+    assert any((tmp_path / "run" / "work" / "compiled").iterdir())
+    with study(tmp_path / "alone", *fields) as alone:
+        said(alone)
+    helped, own = (
+        (tmp_path / name / "stages" / "target" / "section.json").read_text()
+        for name in ("run", "alone")
+    )
+    assert helped == own
+
+
+def test_helpers_that_fail_are_told_of(tmp_path: Path) -> None:
+    sentences: list[str] = []
+    with helpers(1, "exploration", tmp_path, sentences.append):
+        until = time.monotonic() + 60
+        while not sentences and time.monotonic() < until:
+            log = tmp_path / "work" / "helper-0.log"
+            if log.read_text():
+                time.sleep(1)
+                break
+            time.sleep(0.1)
+    assert len(sentences) == 1
+    assert "helper 1 stopped with code 2" in sentences[0]
+    assert "run.json" in sentences[0] or str(tmp_path) in sentences[0]
+
+
+@pytest.mark.parametrize("more", [("--join",), ("--engine", "ray")])
+def test_helpers_are_of_runs_here(more: tuple[str, ...], tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path), "--helpers", "1"]
+    refused = CliRunner().invoke(cli.app, ["study", "exploration", *out, *more])
+    assert refused.exit_code == 2
+    assert "--helpers goes with a run on the engine local" in " ".join(refused.output.split())
 
 
 def test_helpers_begin_with_what_nobody_has_begun(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`onebasin study` and `onebasin demo`: the published comparisons, run and continued."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +49,15 @@ def study(
             "nobody has begun.",
         ),
     ] = False,
+    helpers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Further processes that train and sample with this one, for a GPU that one leaves "
+            "idle while it compiles.",
+        ),
+    ] = 0,
     stages: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +93,9 @@ def study(
     from onebasin import report, studies
     from onebasin.engine import open_engine
 
+    if helpers:
+        # Read when a device is first used: whoever comes first would take most of a GPU's memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     folder = out if out is not None else Path("runs") / f"{name}-{preset}"
     with working(f"The study {name}", as_json, spinner=False):
         if join and (engine != "local" or address or keep is not None or resume):
@@ -90,6 +103,8 @@ def study(
                 "--join helps a run with this process alone: leave out --engine, --address, --keep "
                 "and --resume"
             )
+        if helpers and (join or engine != "local"):
+            fail("--helpers goes with a run on the engine local: leave out --join and --engine")
         chosen = studies.get(name)
         if resume or join:
             if config or fields or model or data:
@@ -121,6 +136,7 @@ def study(
                 progress=_shown(as_json),
                 say=_say,
                 stages=names,
+                num_helpers=helpers,
                 engine=lambda work: open_engine(
                     engine,
                     directory=work,

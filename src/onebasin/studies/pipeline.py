@@ -36,6 +36,7 @@ from onebasin.studies.folder import (
     write_run,
     write_tables,
 )
+from onebasin.studies.helpers import helpers
 from onebasin.studies.order import in_parallel, one_by_one
 from onebasin.studies.step import Step
 
@@ -137,6 +138,7 @@ class Study(Generic[Config]):
         say: Callable[[str], None] = lambda sentence: None,
         engine: Engine | Callable[[Path], Engine] | None = None,
         stages: Sequence[str] | None = None,
+        num_helpers: int = 0,
     ) -> Path:
         """Does what is not done yet.
 
@@ -150,6 +152,8 @@ class Study(Generic[Config]):
                 is removed when all is done. None for here, each as one program.
             stages: Names of the stages to do, with those that they need; all if left out. The
                 others may be done by a later call, perhaps on another machine.
+            num_helpers: Further processes that train and sample with this one; they want the engine
+                "local".
 
         Returns:
             The folder.
@@ -165,10 +169,10 @@ class Study(Generic[Config]):
             lock = Lock(folder)
             try:
                 if engine is None or not callable(engine):
-                    self._run(config, folder, progress, say, engine, chosen)
+                    self._run(config, folder, progress, say, engine, chosen, num_helpers)
                 else:
                     with engine(folder / "work" / "engine") as opened:
-                        self._run(config, folder, progress, say, opened, chosen)
+                        self._run(config, folder, progress, say, opened, chosen, num_helpers)
             finally:
                 lock.release()
         except OSError as error:
@@ -207,7 +211,13 @@ class Study(Generic[Config]):
         say: Callable[[str], None],
         engine: Engine | None,
         chosen: Sequence[Stage],
+        num_helpers: int,
     ) -> None:
+        if num_helpers and (engine is None or engine.name != "local"):
+            raise StudyError(
+                f"got {num_helpers} helpers and the engine {engine and engine.name!r}, expected "
+                "'local', whose tasks alone can be shared"
+            )
         wanted = self.fingerprints(config)
         write_run(
             folder,
@@ -228,7 +238,8 @@ class Study(Generic[Config]):
             shutil.rmtree(left, ignore_errors=True)
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
-        do_all(chosen, wanted, config, folder, progress, say, engine)
+        with helpers(num_helpers, self.name, folder, say):
+            do_all(chosen, wanted, config, folder, progress, say, engine)
         if len(chosen) == len(self.stages):
             shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)
