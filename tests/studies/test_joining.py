@@ -1,6 +1,7 @@
 """A second process helps a run: it does some of the tasks, and what is found stays the same."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
@@ -15,9 +16,9 @@ from onebasin.store.lock import Lock, is_held
 from onebasin.store.manifest import versions
 from onebasin.studies import StudyError, get, help_run, joining, load_config
 from onebasin.studies.exploration.base import ExplorationConfig
-from onebasin.studies.folder import write_run
+from onebasin.studies.folder import FORMAT, write_run
 from onebasin.studies.helpers import helpers
-from onebasin.studies.step import Step
+from onebasin.studies.step import BEGUN, Step
 
 exploration = get("exploration")
 
@@ -100,6 +101,15 @@ def test_a_run_starts_helpers_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         for name in ("run", "alone")
     )
     assert helped == own
+
+
+def test_what_a_killed_run_had_begun_counts_no_more(tmp_path: Path) -> None:
+    begun = tmp_path / "work" / "methods-0123" / f"{BEGUN}dropout"
+    begun.mkdir(parents=True)
+    (tmp_path / "run.json").write_text(json.dumps({"format": FORMAT, "study": "exploration"}))
+    config = load_config(ExplorationConfig, "exploration", overrides=TINY)
+    exploration.run(config, tmp_path, stages=["toy"])
+    assert not begun.exists()
 
 
 def test_helpers_that_fail_are_told_of(tmp_path: Path) -> None:

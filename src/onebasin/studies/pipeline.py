@@ -38,7 +38,7 @@ from onebasin.studies.folder import (
 )
 from onebasin.studies.helpers import helpers
 from onebasin.studies.order import in_parallel, one_by_one
-from onebasin.studies.step import Step
+from onebasin.studies.step import BEGUN, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +234,8 @@ class Study(Generic[Config]):
                 "engine": None if engine is None else engine.name,
             },
         )
-        for left in (folder / "stages").glob(".*"):
+        begun = (folder / "work").glob(f"*/{BEGUN}*")
+        for left in (*(folder / "stages").glob(".*"), *begun):
             shutil.rmtree(left, ignore_errors=True)
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
