@@ -359,15 +359,16 @@ def test_eigenvalues_of_any_size_have_orthonormal_vectors():
     matrix = ((basis * sizes) @ basis.T).astype(np.float32)
     values, vectors = (np.asarray(x, np.float64) for x in eigen(matrix))
     assert values.min() >= 0
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(200), atol=1e-6)
-    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=1e-6 * 1e6)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(200), atol=3e-7)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=3e-8 * 1e6)
 
 
-def test_curvature_that_overflows_is_named():
+@pytest.mark.parametrize("structure", ["kron", "low-rank"])
+def test_curvature_that_overflows_is_named(structure):
     problem = Problem(nets.mlp((), 2), (normal(0, 8, 3) * 1e25, np.zeros(8, int)), Normal(1.0))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape), problem.shapes())
-    with pytest.raises(DivergenceError, match="curvature at network 0 is not finite"):
-        laplace(jax.random.key(0), problem, init=zero, epochs=0)
+    with pytest.raises(DivergenceError, match="curvature .* finite"):
+        laplace(jax.random.key(0), problem, init=zero, epochs=0, structure=structure)
 
 
 def test_bad_input_is_named():

@@ -87,7 +87,7 @@ def test_a_run_starts_helpers_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     fields = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
     with study(tmp_path / "run", *fields, "--helpers", "1") as running:
         assert running.stderr is not None
-        log = tmp_path / "run" / "work" / "helper-0.log"
+        log = tmp_path / "run" / "work" / "helper-1.log"
         while running.poll() is None and not (log.exists() and "helping" in log.read_text()):
             time.sleep(0.1)
         said(running)
@@ -114,17 +114,11 @@ def test_what_a_killed_run_had_begun_counts_no_more(tmp_path: Path) -> None:
 
 def test_helpers_that_fail_are_told_of(tmp_path: Path) -> None:
     sentences: list[str] = []
-    with helpers(1, "exploration", tmp_path, sentences.append):
-        until = time.monotonic() + 60
-        while not sentences and time.monotonic() < until:
-            log = tmp_path / "work" / "helper-0.log"
-            if log.read_text():
-                time.sleep(1)
-                break
-            time.sleep(0.1)
-    assert len(sentences) == 1
-    assert "helper 1 stopped with code 2" in sentences[0]
-    assert "run.json" in sentences[0] or str(tmp_path) in sentences[0]
+    with helpers(1, "exploration", tmp_path, sentences.append) as processes:
+        assert processes[0].wait(120) == 2
+    (sentence,) = sentences
+    assert "helper 1 stopped with code 2" in sentence
+    assert str(tmp_path) in sentence
 
 
 @pytest.mark.parametrize("more", [("--join",), ("--engine", "ray")])

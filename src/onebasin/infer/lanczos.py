@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from onebasin.infer.ggn import ggn_product
 from onebasin.infer.population import each
 from onebasin.infer.problem import Problem
-from onebasin.infer.spectra import LowRank
+from onebasin.infer.spectra import LowRank, eigen
 from onebasin.infer.vectors import from_vector, to_vector
 
 _EXACT = jax.lax.Precision.HIGHEST
@@ -82,9 +82,9 @@ def low_rank(state: Any, rank: int) -> LowRank:
     """The `rank` largest eigenpairs from a finished state."""
     vectors, alpha, beta, _ = state
     between = jnp.diag(beta[:-1], 1)
-    values, turn = jnp.linalg.eigh(jnp.diag(alpha) + between + between.T)
+    values, turn = eigen(jnp.diag(alpha) + between + between.T)
     largest = jnp.matmul(turn[:, -rank:].T, vectors, precision=_EXACT)
-    return LowRank(jnp.maximum(values[-rank:], 0), largest)
+    return LowRank(values[-rank:], largest)
 
 
 def _orthogonal(vectors: jax.Array, x: jax.Array) -> jax.Array:

@@ -217,12 +217,7 @@ def curvature(
     batches = -(-problem.num_examples // step.batch_size)
     state, outputs = journal.phase("curvature", step, (problem, key), (networks, start), batches)
     totals = [jax.tree.map(lambda x, i=i: x[i], state[1]) for i in range(count)]
-    for number, total in enumerate(totals):
-        if not all(np.isfinite(x).all() for x in jax.tree.leaves(total)):
-            raise DivergenceError(
-                f"the curvature at network {number} is not finite: its outputs or their "
-                "derivatives overflow, train it with a smaller learning_rate"
-            )
+    _check_finite(totals)
     spectra = [rule.finish(model, total, scale, problem.num_examples) for total in totals]
     return spectra, [-float(np.sum(outputs["loss"][:, i])) for i in range(count)]
 
@@ -230,6 +225,15 @@ def curvature(
 @jax.jit
 def _log_likelihoods(problem: Problem, networks: Any) -> jax.Array:
     return jax.lax.map(problem.log_likelihood, networks)
+
+
+def _check_finite(sums: list[Any]) -> None:
+    for number, own in enumerate(sums):
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(own)):
+            raise DivergenceError(
+                f"the curvature at network {number} is not finite: its outputs or their "
+                "derivatives overflow, train it with a smaller learning_rate"
+            )
 
 
 @functools.partial(jax.jit, static_argnames="choice")

@@ -153,7 +153,7 @@ class Study(Generic[Config]):
             stages: Names of the stages to do, with those that they need; all if left out. The
                 others may be done by a later call, perhaps on another machine.
             num_helpers: Further processes that train and sample with this one; they want the engine
-                "local".
+                "local", and on a GPU XLA_PYTHON_CLIENT_PREALLOCATE=false in the environment.
 
         Returns:
             The folder.

@@ -260,6 +260,7 @@ def methods(step: Step) -> None:
         Table(
             name="methods-seconds",
             title="How long it took",
+            text="Seconds of the run itself: what helpers had done before took none.",
             columns=[Column(key="seconds", label="seconds", digits=1)],
             rows=[times[name] for name in _names(config)],
         )
