@@ -367,7 +367,7 @@ def test_eigenvalues_of_any_size_have_orthonormal_vectors():
 def test_curvature_that_overflows_is_named(structure):
     problem = Problem(nets.mlp((), 2), (normal(0, 8, 3) * 1e25, np.zeros(8, int)), Normal(1.0))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape), problem.shapes())
-    with pytest.raises(DivergenceError, match="curvature .* finite"):
+    with pytest.raises(DivergenceError, match=r"curvature .* finite"):
         laplace(jax.random.key(0), problem, init=zero, epochs=0, structure=structure)
 
 
