@@ -56,6 +56,16 @@ def said(process: subprocess.Popen[str]) -> str:
     return text
 
 
+def found(folder: Path) -> str:
+    return (folder / "stages" / "target" / "section.json").read_text()
+
+
+def found_alone(folder: Path, *fields: str) -> str:
+    with study(folder, *fields) as alone:
+        said(alone)
+    return found(folder)
+
+
 def test_a_helper_does_tasks_and_changes_nothing(tmp_path: Path) -> None:
     fields = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
     with study(tmp_path / "helped", *fields) as running:
@@ -68,13 +78,7 @@ def test_a_helper_does_tasks_and_changes_nothing(tmp_path: Path) -> None:
     assert "target: helping" in words
     done = int(words.split("target: ")[-1].split()[0])
     assert 0 < done < 16
-    with study(tmp_path / "alone", *fields) as alone:
-        said(alone)
-    helped, own = (
-        (tmp_path / name / "stages" / "target" / "section.json").read_text()
-        for name in ("helped", "alone")
-    )
-    assert helped == own
+    assert found(tmp_path / "helped") == found_alone(tmp_path / "alone", *fields)
     after = CliRunner().invoke(
         cli.app, ["study", "exploration", "--out", str(tmp_path / "alone"), "--join"]
     )
@@ -94,13 +98,7 @@ def test_a_run_starts_helpers_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     # Not all stages were asked for, so that what helpers wrote is still there.
     assert "target: helping" in log.read_text()
     assert any((tmp_path / "run" / "work" / "compiled").iterdir())
-    with study(tmp_path / "alone", *fields) as alone:
-        said(alone)
-    helped, own = (
-        (tmp_path / name / "stages" / "target" / "section.json").read_text()
-        for name in ("run", "alone")
-    )
-    assert helped == own
+    assert found(tmp_path / "run") == found_alone(tmp_path / "alone", *fields)
 
 
 def test_what_a_killed_run_had_begun_counts_no_more(tmp_path: Path) -> None:
