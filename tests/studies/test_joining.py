@@ -132,12 +132,11 @@ def test_helpers_begin_with_what_nobody_has_begun(tmp_path: Path) -> None:
     config = load_config(ExplorationConfig, "exploration")
     places = (stage, config, tmp_path, tmp_path, tmp_path / "work", False)
     names = ["dropout", "swag", "laplace"]
-    run, first, second = Step(*places), joining.Helping(*places), joining.Helping(*places)
-    assert run.next_of(names) == "dropout"
-    assert first.next_of(names) == "swag"
-    assert second.next_of(names) == "laplace"
-    assert first.next_of(["dropout", "laplace"]) == "dropout"
-    assert run.next_of(["swag", "laplace"]) == "swag"
+    kinds = (Step, joining.Helping, joining.Helping)
+    run, first, second = (kind(*places).in_turn(names) for kind in kinds)
+    assert [next(run), next(first), next(second)] == names
+    assert list(first) == ["dropout", "laplace"]
+    assert list(run) == ["swag", "laplace"]
 
 
 def test_there_must_be_a_run_to_help(tmp_path: Path) -> None:

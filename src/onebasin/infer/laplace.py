@@ -232,7 +232,7 @@ def _check_finite(sums: list[Any]) -> None:
         if not all(np.isfinite(x).all() for x in jax.tree.leaves(own)):
             raise DivergenceError(
                 f"the curvature at network {number} is not finite: its outputs or their "
-                "derivatives overflow, train it with a smaller learning_rate"
+                "derivatives overflow, scale the inputs or train it with a smaller learning_rate"
             )
 
 

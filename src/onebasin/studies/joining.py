@@ -108,7 +108,7 @@ def _help_stage(
 class Helping(Step):
     """What a stage is given by a helper: the run keeps what is found, and shows it."""
 
-    def next_of(self, names: Sequence[str]) -> str:
+    def _next_of(self, names: Sequence[str]) -> str:
         """One that nobody has begun, so that programs are compiled side by side; else the first."""
         for name in names:
             try:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +58,15 @@ class Step:
             jax.random.key(self.config.seed), zlib.crc32(self._stage.name.encode())
         )
 
-    def next_of(self, names: Sequence[str]) -> str:
-        """Which of several pieces of work to go on with: the first, which counts as begun."""
+    def in_turn(self, names: Iterable[str]) -> Iterator[str]:
+        """Several pieces of work of the stage, one after the other; what is begun is marked so."""
+        left = list(names)
+        while left:
+            name = self._next_of(left)
+            left.remove(name)
+            yield name
+
+    def _next_of(self, names: Sequence[str]) -> str:
         (self.work / f"{BEGUN}{names[0]}").mkdir(parents=True, exist_ok=True)
         return names[0]
 

@@ -222,10 +222,7 @@ def methods(step: Step) -> None:
     config = step.config
     starts = config.repeats * config.modes
     rows, times = {}, {}
-    left = _names(config)
-    while left:
-        name = step.next_of(left)
-        left.remove(name)
+    for name in step.in_turn(_names(config)):
         draws, seconds = run_method(step, name)
         if name == "target by hmc":
             chosen = [several(config, draws, repeat) for repeat in range(config.repeats)]

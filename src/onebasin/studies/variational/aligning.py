@@ -112,10 +112,8 @@ def solutions(step: Step) -> None:
     """Fits all solutions of all networks."""
     config = step.config
     places = {f"net-{number}": number for number in numbers(config)}
-    curves, left = {}, list(places)
-    while left:
-        name = step.next_of(left)
-        left.remove(name)
+    curves = {}
+    for name in step.in_turn(places):
         case = case_of(config, places[name])
         key = jax.random.fold_in(step.key, places[name])
         pairs = fit_pairs(step, key, case, name, config.num_pairs)
