@@ -61,3 +61,15 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         load_config(CompactConfig, "compact", file=tmp_path / "bad.yaml")
     with pytest.raises(StudyError, match="did you mean 'compact'"):
         studies.get("compcat")
+
+
+def test_what_networks_got_later_changes_no_fingerprint_where_it_is_left_out() -> None:
+    study = studies.get("exploration")
+    plain, other = (
+        load_config(study.config, "exploration", overrides={"net.identity_start": start})
+        for start in (False, True)
+    )
+    assert "identity_start" not in plain.net.model_dump()
+    assert other.net.model_dump()["identity_start"]
+    assert type(other).model_validate(other.model_dump()) == other
+    assert study.fingerprints(plain)["target"] != study.fingerprints(other)["target"]

@@ -68,6 +68,22 @@ def test_params_are_plain_without_running_statistics(norm: str | None) -> None:
     assert set(params) == {"conv", "stage1_block1", "head"} | ({"norm"} if norm else set())
 
 
+@pytest.mark.parametrize("identity_start", [True, False])
+@pytest.mark.parametrize("norm", ["frn", "layer", "group", "batch"])
+def test_blocks_that_start_as_the_identity_add_nothing(norm: str, identity_start: bool) -> None:
+    net = nets.resnet((1, 2), 3, norm, 4, identity_start=identity_start)
+    images = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
+    params = net.init(jax.random.key(1), images)
+
+    def other(path: Any, leaf: jax.Array) -> jax.Array:
+        is_inside = "conv2" in jax.tree_util.keystr(path)
+        return jax.random.normal(jax.random.key(2), leaf.shape) if is_inside else leaf
+
+    changed = jax.tree_util.tree_map_with_path(other, params)
+    same = np.array_equal(net.apply(params, images), net.apply(changed, images))
+    assert same == identity_start
+
+
 def test_grey_images_need_no_channel_axis() -> None:
     for net in (nets.optunet(), nets.cnn((2,), 3, 4)):
         images = jax.random.normal(jax.random.key(0), (2, 28, 28))
@@ -92,6 +108,7 @@ def test_mlp_flattens() -> None:
         (lambda: nets.cnn(activation="swish"), r"activation='swish'.*'silu'"),
         (lambda: nets.cnn(pool="min"), r"pool='min'.*'max', 'average'"),
         (lambda: nets.resnet20(norm="instance"), r"norm='instance'.*'frn', 'layer'.*None"),
+        (lambda: nets.resnet20(norm=None, identity_start=True), r"norm=None.*normalisation"),
         (lambda: nets.resnet18(activation=None), r"activation=None.*'relu'"),
         (lambda: nets.mlp(hidden=(5, 0)), r"hidden=\(5, 0\).*positive integers"),
         (lambda: nets.mlp(hidden=4), r"hidden=4, expected a tuple such as \(4,\)"),

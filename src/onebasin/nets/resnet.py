@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from onebasin.nets import _linen
 from onebasin.nets.net import Net
 
+Initializer = nn.initializers.Initializer
+
 
 class _FilterResponseNorm(nn.Module):
     """Filter response normalisation with a thresholded linear unit (singh2020filter).
@@ -19,11 +21,12 @@ class _FilterResponseNorm(nn.Module):
     """
 
     epsilon: float = 1e-6
+    scale_init: Initializer = nn.initializers.ones
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         shape = x.shape[-1:]
-        scale = self.param("scale", nn.initializers.ones, shape)
+        scale = self.param("scale", self.scale_init, shape)
         bias = self.param("bias", nn.initializers.zeros, shape)
         threshold = self.param("threshold", nn.initializers.zeros, shape)
         power = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
@@ -34,9 +37,12 @@ class _FilterResponseNorm(nn.Module):
 class _GroupNorm(nn.Module):
     """Group normalisation over at most eight groups, fewer where the width has no factor eight."""
 
+    scale_init: Initializer = nn.initializers.ones
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return nn.GroupNorm(num_groups=math.gcd(8, x.shape[-1]))(x)
+        groups = math.gcd(8, x.shape[-1])
+        return nn.GroupNorm(num_groups=groups, scale_init=self.scale_init)(x)
 
 
 class _Identity(nn.Module):
@@ -60,6 +66,7 @@ class _Block(nn.Module):
     activation: str
     conv_bias: bool
     padding: str | int
+    identity_start: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -71,7 +78,8 @@ class _Block(nn.Module):
         strides = (self.stride, self.stride)
         conv3x3 = functools.partial(conv, (3, 3), padding=self.padding)
         y = norm(name="norm1")(conv3x3(strides, name="conv1")(x))
-        y = norm(name="norm2")(conv3x3(name="conv2")(activation(y)))
+        last = {"scale_init": nn.initializers.zeros} if self.identity_start else {}
+        y = norm(name="norm2", **last)(conv3x3(name="conv2")(activation(y)))
         if x.shape != y.shape:
             x = norm(name="norm_skip")(conv((1, 1), strides, name="conv_skip")(x))
         return activation(x + y)
@@ -85,6 +93,7 @@ class _ResNet(nn.Module):
     activation: str
     conv_bias: bool
     padding: str | int
+    identity_start: bool
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -106,6 +115,7 @@ class _ResNet(nn.Module):
                     self.activation,
                     self.conv_bias,
                     self.padding,
+                    self.identity_start,
                     name=f"stage{stage + 1}_block{block + 1}",
                 )(x)
         return nn.Dense(self.outputs, name="head")(x.mean(axis=(1, 2)))
@@ -119,6 +129,7 @@ def resnet(
     activation: str = "relu",
     conv_bias: bool = True,
     padding: str | int = "SAME",
+    identity_start: bool = False,
 ) -> Net:
     """Build a residual network of basic blocks with a 3x3 stem.
 
@@ -136,6 +147,8 @@ def resnet(
         conv_bias: whether the convolutions have biases.
         padding: of the 3x3 convolutions: "SAME", as TensorFlow and Flax have it, or 1 on every
             side, as torch has it. They differ where images are halved.
+        identity_start: whether the scale that ends each block is 0 at first (goyal2017accurate), so
+            that all blocks start by adding nothing and training takes hold sooner.
 
     Returns:
         A `Net` from images (batch, height, width, channels) or (batch, height, width) to logits
@@ -153,5 +166,12 @@ def resnet(
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
     _linen.sequence(blocks=blocks)
     _linen.positive(blocks=tuple(blocks), outputs=outputs, width=width)
-    module = _ResNet(tuple(blocks), outputs, norm, width, activation, conv_bias, padding)
+    if identity_start and norm is None:
+        raise ValueError(
+            "got identity_start=True and norm=None, expected a normalisation, whose scale is 0 at "
+            "first: choose one."
+        )
+    module = _ResNet(
+        tuple(blocks), outputs, norm, width, activation, conv_bias, padding, identity_start
+    )
     return _linen.as_net(module)

@@ -9,6 +9,7 @@ def resnet18(
     norm: str | None = "batch",
     width: int = 64,
     activation: str = "relu",
+    identity_start: bool = False,
 ) -> Net:
     """Build ResNet-18: four stages of two basic blocks (he2016deep), with a 3x3 stem.
 
@@ -20,6 +21,7 @@ def resnet18(
         norm: "frn", "layer", "group", "batch" (in inference mode) or None; see `resnet`.
         width: the number of channels of the first stage; each later one has twice as many.
         activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
+        identity_start: whether each block starts by adding nothing; see `resnet`.
 
     Returns:
         A `Net` from images (batch, height, width, channels) to logits (batch, outputs).
@@ -32,4 +34,13 @@ def resnet18(
         >>> net.apply(params, jnp.ones((1, 8, 8, 3))).shape
         (1, 7)
     """
-    return resnet((2, 2, 2, 2), outputs, norm, width, activation, conv_bias=norm is None, padding=1)
+    return resnet(
+        (2, 2, 2, 2),
+        outputs,
+        norm,
+        width,
+        activation,
+        conv_bias=norm is None,
+        padding=1,
+        identity_start=identity_start,
+    )

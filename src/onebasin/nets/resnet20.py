@@ -9,6 +9,7 @@ def resnet20(
     norm: str | None = "frn",
     width: int = 16,
     activation: str = "silu",
+    identity_start: bool = False,
 ) -> Net:
     """Build ResNet20: three stages of three basic blocks, as in izmailov2021what.
 
@@ -17,6 +18,7 @@ def resnet20(
         norm: "frn", "layer", "group", "batch" (in inference mode) or None; see `resnet`.
         width: the number of channels of the first stage; the others have two and four times that.
         activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
+        identity_start: whether each block starts by adding nothing; see `resnet`.
 
     Returns:
         A `Net` from images (batch, height, width, channels) to logits (batch, outputs).
@@ -29,4 +31,4 @@ def resnet20(
         >>> net.apply(params, jnp.ones((1, 8, 8, 3))).shape
         (1, 10)
     """
-    return resnet((3, 3, 3), outputs, norm, width, activation)
+    return resnet((3, 3, 3), outputs, norm, width, activation, identity_start=identity_start)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from onebasin import nets
 from onebasin.studies.config import Part, StudyConfig
@@ -35,6 +35,19 @@ class NetConfig(Part):
         "frn", description="Normalisation of residual networks; batch statistics have no posterior."
     )
     activation: str = Field("relu", description="Activation of MLPs and residual networks.")
+    identity_start: bool = Field(
+        False,
+        description="Whether blocks of residual networks start by adding nothing: training takes "
+        "hold sooner.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_what_came_later(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What came later changes no fingerprint where it is left out."""
+        found: dict[str, Any] = serialize(self)
+        if not self.identity_start:
+            found.pop("identity_start", None)
+        return found
 
     @property
     def label(self) -> str:
@@ -53,9 +66,16 @@ class NetConfig(Part):
         if self.kind == "optunet":
             return nets.optunet(outputs)
         if self.kind == "resnet18":
-            return nets.resnet18(outputs, self.norm, self.width, self.activation)
+            return nets.resnet18(
+                outputs, self.norm, self.width, self.activation, self.identity_start
+            )
         return nets.resnet(
-            (self.blocks,) * self.stages, outputs, self.norm, self.width, self.activation
+            (self.blocks,) * self.stages,
+            outputs,
+            self.norm,
+            self.width,
+            self.activation,
+            identity_start=self.identity_start,
         )
 
 
