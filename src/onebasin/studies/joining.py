@@ -1,4 +1,4 @@
-"""Helping a run: a second process trains and samples with it, and leaves all else to the first.
+"""Helping a run: a second process shares its tasks, and leaves all else to the first.
 
 What is found does not depend on who did which task. The process that runs the study waits for tasks
 that a helper has begun, takes over those of a helper that died, and alone finishes stages. A helper
@@ -44,7 +44,7 @@ def help_run(
         config: That of the run.
         out: Its folder.
         stages: Names of the stages to help with; all that the run does if left out. Those whose
-            work is not training or sampling are left to it.
+            work is no tasks are left to it.
         progress: Show bars.
         say: Called with a sentence at each stage.
 

@@ -53,7 +53,7 @@ class Stage:
         reads: Fields of the configuration that it depends on; those that all studies have are
             always among them.
         version: Raised when the code changes what it finds.
-        tasks: Whether its work is training or sampling as tasks, which other processes can share.
+        tasks: Whether its work is tasks, which other processes can share.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Study(Generic[Config]):
                 is removed when all is done. None for here, each as one program.
             stages: Names of the stages to do, with those that they need; all if left out. The
                 others may be done by a later call, perhaps on another machine.
-            num_helpers: Further processes that train and sample with this one; they want the engine
+            num_helpers: Further processes that share the tasks of this one; they want the engine
                 "local", and on a GPU XLA_PYTHON_CLIENT_PREALLOCATE=false in the environment.
 
         Returns:

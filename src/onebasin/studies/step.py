@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from onebasin import store
 from onebasin.engine import Engine
-from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.studies.errors import StudyError
+from onebasin.studies.pieces import Kind, Posterior, Work, each_piece
 from onebasin.studies.results import Figure, Headline, Section, Table
 
 if TYPE_CHECKING:
@@ -70,7 +70,18 @@ class Step:
         (self.work / f"{BEGUN}{names[0]}").mkdir(parents=True, exist_ok=True)
         return names[0]
 
-    def save(self, name: str, posterior: Draws | Gaussian | Mixture) -> None:
+    def each(self, work: Work[Kind], items: Sequence[Any]) -> list[tuple[Kind, dict[str, Any]]]:
+        """Does the same for each of some items: tasks, which helpers share and a kill leaves.
+
+        Args:
+            work: work(config, item), a function of a module: a posterior, and what JSON can hold.
+            items: What it is done to.
+        """
+        return each_piece(
+            work, self.config, items, self.work / "pieces", self.engine, self.progress
+        )
+
+    def save(self, name: str, posterior: Posterior) -> None:
         """Keeps a posterior; how long it took is the stage's to say, and no part of it."""
         self._room(sum(x.nbytes for x in jax.tree.leaves(posterior)))
         if posterior.info and "seconds" in posterior.info:

@@ -9,7 +9,7 @@ import importlib
 from onebasin.studies.variational.base import VariationalConfig, setting, study
 
 # Stages join the study in the order in which they run.
-for _name in ("aligning", "joining", "varying"):
+for _name in ("aligning", "joining", "ladder", "varying"):
     importlib.import_module(f"onebasin.studies.variational.{_name}")
 
 __all__ = ["VariationalConfig", "setting", "study"]

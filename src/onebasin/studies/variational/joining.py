@@ -1,4 +1,4 @@
-"""Paths between aligned solutions, the plane through three of them, and the thorough search."""
+"""Paths between aligned solutions, and the plane through three of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import Bend, barrier, bend, losses
+from onebasin.align import Bend, barrier, bend
 from onebasin.align import plane as plane_through
 from onebasin.align.paths import find_path
-from onebasin.align.state import State
-from onebasin.evaluate import wasserstein
-from onebasin.posterior import Gaussian, Mixture
+from onebasin.posterior import Gaussian
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -44,11 +42,6 @@ from onebasin.studies.variational.base import (
 
 ENDS = {"none": "as they are", "wasserstein": "W2-aligned"}
 BINS = 20
-LADDER_PATHS = {
-    "geodesic": "W2 geodesic",
-    "independent": "independent",
-    "unit-norm-independent": "unit-norm, independent",
-}
 
 
 @study.stage(
@@ -284,102 +277,3 @@ def plane(step: Step) -> None:
         )
     step.save_arrays("planes", **saved)
     step.show(*figures)
-
-
-@study.stage(
-    "The ladder for hard problems, from the published search down",
-    needs=("solutions",),
-    reads=("nets", "points", "num_samples", "loss_examples", "ladder"),
-)
-def ladder(step: Step) -> None:
-    """Searches of rising effort on the hardest network."""
-    config = step.config
-    number = numbers(config)[config.ladder.net]
-    case = case_of(config, number)
-    pairs = paired(step.load("solutions", f"net-{number}"))[: config.ladder.num_pairs]
-    inputs, labels = (x[: config.ladder.examples] for x in case.setting.train)
-    net = case.setting.net
-    judge = losses(net.apply, (inputs, labels), num_samples=config.ladder.num_samples)
-    by_loss = functools.partial(
-        aligned, case, "wasserstein", loss_fn=judge, path=config.ladder.path
-    )
-    here = State.identity(case.symmetry)
-    rungs: dict[str, list[Any]] = {}
-    searches = []
-    for a, b in pairs:
-        by_activations = aligned(case, "correlation", a, b).params
-        search = by_loss(a, b, search="thorough", restarts=config.ladder.restarts)
-        searches.append(search)
-        steps = {
-            "no alignment": b,
-            "W2 from the identity (as published)": aligned(
-                case, "wasserstein", a, b, starts=("identity",)
-            ).params,
-            "correlation of activations": by_activations,
-            "correlation, then W2 from there": aligned(
-                case, "wasserstein", a, by_activations, starts=("identity",)
-            ).params,
-            "best of many, by training loss half way": search.params,
-        }
-        if config.ladder.refine:
-            steps["the same, then refined on that loss"] = by_loss(
-                a,
-                search.params,
-                starts=(here,),
-                solver="straight-through",
-                steps=config.ladder.refine,
-            ).params
-        for name, moved in steps.items():
-            rungs.setdefault(name, []).append((a, moved))
-    step.save("last-rung", Mixture([b for _, b in next(reversed(rungs.values()))]))
-    rows = []
-    for name, ends in rungs.items():
-        cells: dict[str, Cell] = {}
-        for path in LADDER_PATHS:
-            found = [barrier(case.loss, a, b, config.points, path) for a, b in ends]
-            for part in ("train", "test"):
-                cells[f"{part} {path}"] = over_pairs(
-                    found, lambda f, part=part: f.height[f"{part} loss"]
-                )
-        cells["distance"] = over_pairs(ends, lambda pair: wasserstein(*pair))
-        rows.append(Row(label=name, cells=cells))
-    sizes = f"{case.label}; {len(pairs)} independent pair{'s' * (len(pairs) != 1)}" + (
-        ", with 95 % intervals" if len(pairs) > 1 else ""
-    )
-    step.show(
-        Table(
-            name="ladder",
-            title="Searches of rising effort, from the published one down",
-            text=f"Barrier heights in nats. {sizes}; predictive averaged over "
-            f"{config.num_samples} draws. Candidates are judged by the marginalised training loss "
-            f"of {len(labels)} examples and {config.ladder.num_samples} draws half way on the path "
-            f"“{PATHS.get(config.ladder.path, config.ladder.path)}”.",
-            columns=[
-                *(
-                    Column(key=f"{part} {path}", label=f"{part}, {label}", better="lower")
-                    for path, label in LADDER_PATHS.items()
-                    for part in ("train", "test")
-                ),
-                Column(key="distance", label="W2 distance"),
-            ],
-            rows=rows,
-        ),
-        Table(
-            name="candidates",
-            title="The candidates of the thorough search",
-            text=f"All {len(searches[0].candidates)} candidates of the first pair of "
-            f"{case.label}, the least loss first. "
-            + " ".join(f"Left out: {reason}." for reason in searches[0].skipped),
-            columns=[
-                Column(key="loss", label="training loss half way (nats)", better="lower"),
-                Column(key="objective", label="W2 objective", better="higher"),
-            ],
-            rows=[
-                Row(
-                    label=c.name,
-                    cells={"loss": Cell(value=c.loss), "objective": Cell(value=c.objective)},
-                )
-                for c in searches[0].candidates
-            ],
-        ),
-    )
