@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onebasin import cli
+from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import Lock, is_held
 from onebasin.store.manifest import versions
 from onebasin.studies import StudyError, get, help_run, joining, load_config
@@ -189,3 +190,18 @@ def test_what_would_be_done_for_nothing_is_refused(
     assert is_held(tmp_path)
     lock.release()
     assert not is_held(tmp_path)
+
+
+def test_a_helper_leaves_what_follows_the_tasks_to_the_run(tmp_path: Path) -> None:
+    """Of the target it trains networks and looks at none of them; of a mass it has nothing."""
+    config = load_config(ExplorationConfig, "exploration", overrides=TINY | {"train.epochs": 1})
+    exploration.run(config, tmp_path, stages=["target"], engine=LocalEngine)
+    for name in ("target", "excess-mass"):
+        stage = next(stage for stage in exploration.stages if stage.name == name)
+        work = tmp_path / "work" / name
+        engine = LocalEngine(tmp_path / "engine", networks_per_task=1)
+        step = joining.Helping(stage, config, tmp_path, work, work, False, engine)
+        with pytest.raises(Superseded):
+            stage.work(step)
+        assert engine.done == {"target": 16, "excess-mass": 0}[name]
+        assert not step.section.items

@@ -3,7 +3,7 @@
 What is found does not depend on who did which task. The process that runs the study waits for tasks
 that a helper has begun, takes over those of a helper that died, and alone finishes stages. A helper
 goes through the same stages and does the tasks that nobody has begun; what a stage does with their
-results it may do too, for nothing.
+results, where it is little, it may do too, for nothing.
 """
 
 from __future__ import annotations
@@ -117,6 +117,10 @@ class Helping(Step):
                 continue
             return name
         return names[0]
+
+    def end_tasks(self) -> None:
+        """Nothing is left to help with."""
+        raise Superseded
 
     def save(self, name: str, posterior: Any) -> None:
         """Left to the run."""

@@ -70,6 +70,9 @@ class Step:
         (self.work / f"{BEGUN}{names[0]}").mkdir(parents=True, exist_ok=True)
         return names[0]
 
+    def end_tasks(self) -> None:
+        """Says that no tasks follow: a helper stops here, before what only the run should do."""
+
     def each(self, work: Work[Kind], items: Sequence[Any]) -> list[tuple[Kind, dict[str, Any]]]:
         """Does the same for each of some items: tasks, which helpers share and a kill leaves.
 

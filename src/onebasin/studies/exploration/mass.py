@@ -13,6 +13,7 @@ from onebasin.align import canonical_element
 from onebasin.align.canonical import CanonicalReport
 from onebasin.evaluate import metrics, predict
 from onebasin.infer import Normal, Problem
+from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import LargeConfig, study, world
 from onebasin.studies.networks import load_setting
 from onebasin.studies.results import (
@@ -35,6 +36,8 @@ from onebasin.symmetry import Symmetry
 def excess_mass(step: Step) -> None:
     """Brings trained networks to their minimum mass, and looks where they were above it."""
     config = step.config
+    large = None if config.large is None else _trained(step, config.large)
+    step.end_tasks()
     here = world(config)
     draws = step.load("target", "sgd")
     report, layers = _minimised(here.symmetry, draws.params, stacked=True)
@@ -42,8 +45,8 @@ def excess_mass(step: Step) -> None:
     step.save_arrays("excess", percent=excess)
     step.show(_histogram(excess, here.label), _quartiles(excess, report, here.label))
     groups = {here.label: layers}
-    if config.large is not None:
-        groups |= _large(step, config.large)
+    if large is not None:
+        groups |= _large(step, config.large, large)
     step.show(
         Table(
             name="mass-by-layer",
@@ -89,10 +92,10 @@ def _cells(weights: float, before: float, after: float) -> dict[str, Cell]:
     return {key: Cell(value=value) for key, value in values.items()}
 
 
-def _large(step: Step, config: LargeConfig) -> dict[str, dict[str, dict[str, Cell]]]:
-    """Trains the larger network, and times its way to the minimum."""
-    label, setting = load_setting(config.net, step.config)
-    trained = infer.ensemble(
+def _trained(step: Step, config: LargeConfig) -> Draws:
+    """The larger network."""
+    _, setting = load_setting(config.net, step.config)
+    return infer.ensemble(
         jax.random.fold_in(step.key, 1),
         Problem(
             setting.trained(step.config.train_in),
@@ -108,6 +111,13 @@ def _large(step: Step, config: LargeConfig) -> dict[str, dict[str, dict[str, Cel
         engine=step.engine,
         run=step.work / "large",
     )
+
+
+def _large(
+    step: Step, config: LargeConfig, trained: Draws
+) -> dict[str, dict[str, dict[str, Cell]]]:
+    """Times the way of the larger network to its minimum."""
+    label, setting = load_setting(config.net, step.config)
     params = jax.tree.map(np.asarray, trained[0])
     symmetry = setting.symmetry
     seconds = []

@@ -165,6 +165,7 @@ def target(step: Step) -> None:
         run=step.work / "networks",
         **_train(config, config.train),
     )
+    step.end_tasks()
     step.save("sgd", found[:count])
     step.save("ensemble", found[count:])
     inputs, labels = here.setting.test
