@@ -83,7 +83,7 @@ class Block:
             common.symmetry,
             common.cost,
             None,
-            common.symmetry.identity(),
+            common.symmetry.identity(np),
             self.means,
             self.stds,
             structure,
