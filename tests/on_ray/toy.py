@@ -4,6 +4,7 @@ import hashlib
 import time
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -61,6 +62,19 @@ def aligned(step) -> None:
 def table(name: str, value: float) -> Table:
     rows = [Row(label="all draws", cells={name: Cell(value=value)})]
     return Table(name=name, title=name, columns=[Column(key=name, label=name)], rows=rows)
+
+
+def blurred(config, network):
+    spread = jax.tree.map(lambda leaf: 0.1 + jnp.abs(leaf), network)
+    return ob.Gaussian(network, spread), {"seed": config.seed}
+
+
+@study.stage("Pieces", needs=("networks",))
+def pieces(step) -> None:
+    draws = step.load("networks", "draws", problem().shapes())
+    found = step.each(blurred, [draws[number] for number in range(3)])
+    step.save("gaussians", ob.Mixture([each for each, _ in found]))
+    step.save_notes("seeds", seeds=[notes["seed"] for _, notes in found])
 
 
 @study.stage("Distances", needs=("networks", "chains"))

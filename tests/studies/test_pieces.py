@@ -1,4 +1,4 @@
-"""Pieces of a stage: done once each, on any engine, and again only where something is wrong."""
+"""Pieces of a stage: done once each, and again only where something is wrong."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from onebasin.engine import LocalEngine, TaskError
 from onebasin.posterior import Gaussian
 from onebasin.studies.pieces import each_piece
 
-ITEMS = [np.arange(3.0), np.ones(3), np.zeros(3)]
+ITEMS = [np.arange(3.0), np.full(3, 5.0), np.zeros(3)]
 
 
 def doubled(log: Path, item: np.ndarray) -> tuple[Gaussian, dict[str, Any]]:
@@ -48,7 +48,9 @@ def test_what_has_changed_is_done_again(tmp_path: Path) -> None:
     other = [*ITEMS[:2], ITEMS[2] + 1]
     found = each_piece(doubled, log, other, folder, None, False)
     assert log.read_text().splitlines()[3:] == [str(item.tolist()) for item in other[1:]]
-    assert [notes["sum"] for _, notes in found] == [3.0, 3.0, 3.0]
+    assert [notes["sum"] for _, notes in found] == [3.0, 15.0, 3.0]
+    means = [posterior.mean["w"].tolist() for posterior, _ in found]
+    assert means == [(2 * item).tolist() for item in other]
 
 
 def test_a_piece_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
@@ -56,4 +58,8 @@ def test_a_piece_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
     engine = LocalEngine(tmp_path / "engine", retries=0)
     with pytest.raises(TaskError, match="nothing there"):
         each_piece(failing, log, ITEMS[::-1], folder, engine, False)
-    assert len(log.read_text().splitlines()) == 2
+    done = log.read_text()
+    assert len(done.splitlines()) == 2
+    with pytest.raises(TaskError, match="nothing there"):
+        each_piece(failing, log, ITEMS[::-1], folder, engine, False)
+    assert log.read_text() == done

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from onebasin.engine import LocalEngine
 from onebasin.studies import Figure, Section, Table, load_config, presets, sections
 from onebasin.studies.variational import VariationalConfig, study
 
@@ -26,14 +30,20 @@ TINY = {
     "bend": {"steps": 10, "batch_size": 20},
     "sweeps": {"widths": [12], "prior_variances": [0.3], "temperatures": [0.5], "num_pairs": 2},
     "timing": {"widths": [12], "epochs": 1, "repeats": 2},
-    "ladder": {"examples": 60, "num_samples": 2, "refine": 0},
+    "ladder": {"examples": 60, "num_samples": 2, "refine": 2, "num_pairs": 2},
 }
 
 
+CONFIG = load_config(VariationalConfig, "variational", "demo", overrides=TINY)
+
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
-    config = load_config(VariationalConfig, "variational", "demo", overrides=TINY)
-    folder = study.run(config, tmp_path_factory.mktemp("run") / "variational")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return study.run(CONFIG, tmp_path_factory.mktemp("run") / "variational")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Section]:
     return dict(sections(folder))
 
 
@@ -103,6 +113,22 @@ def test_the_search_is_judged_by_its_loss(found: dict[str, Section]) -> None:
     losses = [r.cells["loss"].value for r in found["ladder"].table("candidates").rows]
     assert len(losses) > 20
     assert losses == sorted(losses)
+
+
+def test_the_ladder_is_the_same_pair_by_pair_as_tasks(folder: Path, tmp_path: Path) -> None:
+    """And every rung after the first brings the two nearer."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    shutil.rmtree(other / "stages" / "ladder")
+    study.run(CONFIG, other, stages=["ladder"], engine=LocalEngine)
+    for name in ("section.json", "last-rung.safetensors"):
+        first, second = ((f / "stages" / "ladder" / name).read_bytes() for f in (folder, other))
+        assert first == second
+    table = sections(other)["ladder"].table("ladder")
+    assert len(table.rows) == 6
+    distance = [row.cells["distance"].value or 0.0 for row in table.rows]
+    assert all(row.cells["distance"].low is not None for row in table.rows)
+    assert max(distance[1:]) < distance[0]
 
 
 def test_the_slider_has_a_frame_for_every_point(found: dict[str, Section]) -> None:

@@ -45,8 +45,8 @@ def study(
         bool,
         typer.Option(
             "--join",
-            help="Help the run that another process is doing in --out: train and sample what "
-            "nobody has begun.",
+            help="Help the run that another process is doing in --out: do tasks that nobody has "
+            "begun.",
         ),
     ] = False,
     helpers: Annotated[
@@ -54,7 +54,7 @@ def study(
         typer.Option(
             min=0,
             max=64,
-            help="Further processes that train and sample with this one, for a GPU that one leaves "
+            help="Further processes that share the tasks of this one, for a GPU that one leaves "
             "idle while it compiles.",
         ),
     ] = 0,

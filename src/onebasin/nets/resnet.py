@@ -147,8 +147,8 @@ def resnet(
         conv_bias: whether the convolutions have biases.
         padding: of the 3x3 convolutions: "SAME", as TensorFlow and Flax have it, or 1 on every
             side, as torch has it. They differ where images are halved.
-        identity_start: whether the scale that ends each block is 0 at first (goyal2017accurate), so
-            that all blocks start by adding nothing and training takes hold sooner.
+        identity_start: whether the scale that ends each block is 0 at first, so that all blocks
+            start by adding nothing (goyal2017accurate).
 
     Returns:
         A `Net` from images (batch, height, width, channels) or (batch, height, width) to logits

@@ -37,8 +37,7 @@ class NetConfig(Part):
     activation: str = Field("relu", description="Activation of MLPs and residual networks.")
     identity_start: bool = Field(
         False,
-        description="Whether blocks of residual networks start by adding nothing: training takes "
-        "hold sooner.",
+        description="Whether blocks of residual networks start by adding nothing.",
     )
 
     @model_serializer(mode="wrap")
@@ -57,7 +56,8 @@ class NetConfig(Part):
         if self.kind == "optunet":
             return "OptuNet"
         depth = 18 if self.kind == "resnet18" else 2 * self.stages * self.blocks + 2
-        return f"ResNet{depth}, width {self.width}"
+        start = ", identity start" if self.identity_start else ""
+        return f"ResNet{depth}, width {self.width}{start}"
 
     def build(self, outputs: int) -> nets.Net:
         """The network with so many outputs."""

@@ -121,7 +121,7 @@ def discrepancy(step: Step) -> None:
             moved = remove(sample.draws)
             if moved is not sample.draws:
                 change = np.abs(_predicted(here, moved) - predicted).max()
-                changes[form] = max(changes[form], float(change))
+                changes[form] = float(np.maximum(changes[form], change))
             for number, (name, own) in enumerate(moved_targets.items()):
                 found = [measures[name](moved, o) for o in own[sample.repeat :: config.repeats]]
                 values[number, place, labels.index(sample.label), sample.repeat] = np.mean(found)
