@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from onebasin import cli
 from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import Lock, is_held
-from onebasin.store.manifest import versions
+from onebasin.store.manifest import made_with
 from onebasin.studies import StudyError, get, help_run, joining, load_config
 from onebasin.studies.exploration.base import ExplorationConfig
 from onebasin.studies.folder import FORMAT, write_run
@@ -182,7 +182,7 @@ def test_what_would_be_done_for_nothing_is_refused(
     doing = {"engine": "local", "stages": ["target"]}
     content = {"study": "exploration", "stages": STAGES, "config": {}, "doing": doing}
     write_run(tmp_path, **{**content, **written})
-    monkeypatch.setattr(joining, "versions", lambda: {**versions(), "onebasin": "other"})
+    monkeypatch.setattr(joining, "made_with", lambda: {**made_with(), "onebasin": "other"})
     lock = Lock(tmp_path)
     with pytest.raises(StudyError, match=words):
         help_run(exploration, CONFIG, tmp_path)

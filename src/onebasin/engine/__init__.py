@@ -1,5 +1,6 @@
 """Where tasks run: in this process, or on a Ray cluster."""
 
+from onebasin.engine.claims import claim_on
 from onebasin.engine.errors import EngineError, Superseded, TaskError
 from onebasin.engine.interface import Engine, Queue, Shared
 from onebasin.engine.local import LocalEngine
@@ -18,6 +19,7 @@ __all__ = [
     "Superseded",
     "Task",
     "TaskError",
+    "claim_on",
     "open_engine",
     "run_tasks",
     "watched",

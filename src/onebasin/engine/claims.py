@@ -43,6 +43,12 @@ def claimed(path: Path | None) -> Iterator[bool]:
         os.close(file)
 
 
+def claim_on(file: str | Path) -> Path:
+    """Where the claim on a file that a task writes lies: beside it."""
+    path = Path(file)
+    return path.with_name(f".{path.name}.claim")
+
+
 def holder(path: Path) -> str:
     """The process that has a claim, as it wrote into the file."""
     try:

@@ -19,14 +19,14 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
-from onebasin.engine import Engine, Shared, Task, run_tasks
+from onebasin.engine import Engine, Shared, Task, claim_on, run_tasks
 from onebasin.infer.checks import check_key_and_problem
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import num_weights
 from onebasin.store.errors import StoreError
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.manifest import plain, versions
+from onebasin.store.manifest import made_with, plain
 from onebasin.store.sealed import Seals, is_sealed, seal_posterior
 
 COUNTS = ("num_networks", "num_chains")
@@ -105,8 +105,7 @@ def _run(
     folder = (Path(run) if run is not None else engine.directory / "infer").resolve()
     name = getattr(method, "__name__", "method")
     arguments = {k: v for k, v in given.items() if k not in SILENT}
-    made_with = {k: v for k, v in versions().items() if k in ("onebasin", "jax", "device")}
-    common = fingerprint(name, method, arguments, problem, made_with)
+    common = fingerprint(name, method, arguments, problem, made_with())
     chunks = []
     for number, (key, changes) in enumerate(parts):
         question = fingerprint(common, key, changes)
@@ -118,7 +117,7 @@ def _run(
     wanted = {k: v for k, v in given.items() if k not in ("engine", "run", "progress", *own)}
     shared = engine.share((method, problem, wanted))
     tasks = (
-        Task(f"{name}/{number}", compute, (shared, engine.share(chunk)), _claim(chunk))
+        Task(f"{name}/{number}", compute, (shared, engine.share(chunk)), claim_on(chunk.file))
         for number, chunk in enumerate(chunks)
         if not kept[number]
     )
@@ -133,11 +132,6 @@ def _run(
         pass
     found = [read(chunk, problem, seals) for chunk in chunks]
     return joined(found, time.perf_counter() - began)
-
-
-def _claim(chunk: Chunk) -> Path:
-    path = Path(chunk.file)
-    return path.with_name(f".{path.name}.claim")
 
 
 def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:

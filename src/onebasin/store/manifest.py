@@ -174,6 +174,11 @@ def versions() -> dict[str, str]:
     }
 
 
+def made_with() -> dict[str, str]:
+    """Those of the versions with which a task that is done again finds the same."""
+    return {k: v for k, v in versions().items() if k in ("onebasin", "jax", "device")}
+
+
 def version_of(name: str) -> str:
     """The version of a package, or that it runs from its sources."""
     try:

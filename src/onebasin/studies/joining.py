@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import is_held
-from onebasin.store.manifest import versions
+from onebasin.store.manifest import made_with
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import STAGE, read_run
 from onebasin.studies.step import BEGUN, Step
@@ -164,11 +164,11 @@ def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> list[str]
         raise StudyError(
             f"the run in {folder} is not on the engine 'local', whose tasks alone can be shared"
         )
-    here, there = versions(), written["versions"]
-    for name in ("onebasin", "jax", "device"):
-        if here[name] != there[name]:
+    for name, here in made_with().items():
+        there = written["versions"][name]
+        if here != there:
             raise StudyError(
-                f"the run in {folder} has {name} {there[name]!r} and this process {here[name]!r}: "
-                "its tasks would not be the same"
+                f"the run in {folder} has {name} {there!r} and this process {here!r}: its tasks "
+                "would not be the same"
             )
     return list(doing["stages"])

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onebasin.engine import Engine, Shared, Task, run_tasks
+from onebasin.engine import Engine, Shared, Task, claim_on, run_tasks
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.fingerprint import fingerprint
-from onebasin.store.manifest import versions
+from onebasin.store.manifest import made_with
 from onebasin.store.sealed import Seals, is_sealed, seal_posterior
 
 Posterior = Draws | Gaussian | Mixture
@@ -48,8 +48,7 @@ def each_piece(
         progress: Show a bar.
     """
     name = work.__name__.strip("_")
-    made_with = {k: v for k, v in versions().items() if k in ("onebasin", "jax", "device")}
-    common = fingerprint(work, made_with)
+    common = fingerprint(work, made_with())
     pieces = []
     for number, item in enumerate(items):
         question = fingerprint(common, item)
@@ -63,7 +62,9 @@ def each_piece(
     else:
         shared = engine.share((work, config))
         tasks = (
-            Task(Path(piece.file).stem, do_piece, (shared, engine.share(piece)), _claim(piece))
+            Task(
+                Path(piece.file).stem, do_piece, (shared, engine.share(piece)), claim_on(piece.file)
+            )
             for piece in left
         )
         kept = len(pieces) - len(left)
@@ -92,8 +93,3 @@ def _do(work: Work[Any], config: Any, piece: Piece) -> None:
 def _read(piece: Piece, seals: Seals) -> tuple[Any, dict[str, Any]]:
     found, notes = seals.unseal_posterior(Path(piece.file), piece.question)
     return found, json.loads(notes[NOTES])
-
-
-def _claim(piece: Piece) -> Path:
-    path = Path(piece.file)
-    return path.with_name(f".{path.name}.claim")
