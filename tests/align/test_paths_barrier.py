@@ -6,6 +6,7 @@ from scipy.optimize import minimize_scalar
 
 from onebasin import nets
 from onebasin.align.barrier import barrier
+from onebasin.align.bend import bend
 from onebasin.align.predictive import best_temperature, losses, marginal_loss, nll
 from onebasin.posterior import Gaussian, Mixture
 
@@ -199,6 +200,23 @@ def test_one_compilation_serves_all_points_and_calls():
     for shift in (0.0, 1.0):
         barrier(loss, jnp.ones(1) + shift, -jnp.ones(1), points=4)
     assert len(traced) == 1
+
+
+def test_one_compilation_of_the_loss_serves_all_paths():
+    traced = []
+
+    def loss(w):
+        traced.append(1)
+        return well(w)
+
+    a, b = Gaussian(jnp.ones(2), 0.1), Gaussian(jnp.full(2, -2.0), 0.3)
+    bent = bend(well, a, b, jax.random.key(0), steps=2)
+    half_way = [
+        float(barrier(loss, a, b, 5, path, num_samples=3).curve[2])
+        for path in ("geodesic", "independent", "unit-norm", "unit-norm-independent", bent)
+    ]
+    assert len(traced) == 1
+    assert len(set(half_way)) == len(half_way)
 
 
 def test_barrier_can_itself_be_compiled():

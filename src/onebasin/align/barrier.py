@@ -87,9 +87,9 @@ def barrier(
 ) -> Barrier:
     """The barrier max over t of L(t) - [(1 - t) L(0) + t L(1)] on a path from a to b.
 
-    All points are evaluated by one compiled program, one after the other, and draws of Gaussians
-    use the same random numbers at each. A loss function that JAX cannot trace, since it gives a
-    Python float or computes with NumPy, is called once for each point instead.
+    One compiled program evaluates all points of all paths, one after the other, and draws of
+    Gaussians use the same random numbers at each. A loss function that JAX cannot trace, since it
+    gives a Python float or computes with NumPy, is called as it is.
 
     Args:
         loss_fn: `loss_fn(params) -> scalar`, or a dictionary of scalars; for Gaussians it is
@@ -130,11 +130,24 @@ def barrier(
         check_end(name, end)
     t = jnp.linspace(0, 1, points)
     key = key_or_first(key)
-    arguments = (as_pytree(loss_fn), as_pytree(find_path(a, b, path)), a, b, t, key, num_samples)
+    loss, way = as_pytree(loss_fn), as_pytree(find_path(a, b, path))
+
+    def at(t: jax.Array) -> tuple[Any, Any, Any]:
+        found: tuple[Any, Any, Any] = _scored(
+            loss, _placed(way, a, b, t), key, num_samples, calibrate
+        )
+        return found
+
+    def called_at(t: jax.Array) -> tuple[Any, Any, Any]:
+        return _score(loss, way(a, b, t), key, num_samples, calibrate, one_by_one)
+
+    # A loop of an outer program is compiled once, calls of Python would be as often as points.
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((loss, way, a, b, key)))
+    mapped = jax.lax.map if traced else one_by_one
     try:
-        curve, calibrated, temperature = _along(*arguments, calibrate)
+        curve, calibrated, temperature = mapped(at, t)
     except WANTS_VALUES:
-        curve, calibrated, temperature = _points(*arguments, calibrate, one_by_one)
+        curve, calibrated, temperature = one_by_one(called_at, t)
     found = _barrier(t, curve)
     if not calibrate:
         return found
@@ -192,30 +205,24 @@ def one_by_one(fun: Callable[[Any], Any], items: jax.Array) -> Any:
     return jax.tree.map(lambda *v: jnp.stack([jnp.asarray(x) for x in v]), *values)
 
 
-def _points(
+def _score(
     loss_fn: Any,
-    path: Any,
-    a: Any,
-    b: Any,
-    t: jax.Array,
+    posterior: Any,
     key: jax.Array,
     num_samples: int | None,
     calibrate: bool,
     mapped: Callable[..., Any] = jax.lax.map,
 ) -> tuple[Any, Any, Any]:
-    """The loss at every point, and calibrated, and the temperatures."""
-
-    def at(t: jax.Array) -> tuple[Any, Any, Any]:
-        posterior = path(a, b, t)
-        if not calibrate:
-            return loss_of(loss_fn, posterior, key, num_samples, mapped), None, None
-        log_probs = loss_fn.log_predictive(posterior, key, num_samples)
-        return loss_fn.scores(log_probs), *loss_fn.calibrated(log_probs)
-
-    return mapped(at, t)
+    """The loss of what lies at a point, and calibrated, and the temperature."""
+    if not calibrate:
+        return loss_of(loss_fn, posterior, key, num_samples, mapped), None, None
+    log_probs = loss_fn.log_predictive(posterior, key, num_samples)
+    return loss_fn.scores(log_probs), *loss_fn.calibrated(log_probs)
 
 
-_along = jax.jit(_points, static_argnames=("num_samples", "calibrate", "mapped"))
+# Apart, since a path is compiled in no time and a loss is not: one program serves all paths.
+_placed = jax.jit(lambda path, a, b, t: path(a, b, t))
+_scored = jax.jit(_score, static_argnames=("num_samples", "calibrate"))
 
 
 def _barrier(t: jax.Array, curve: Any) -> Barrier:

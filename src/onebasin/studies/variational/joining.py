@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.align import Bend, barrier, bend
+from onebasin.align import Bend, barrier, bend, interpolate
 from onebasin.align import plane as plane_through
-from onebasin.align.paths import find_path
 from onebasin.posterior import Gaussian
 from onebasin.studies.results import (
     Axis,
@@ -198,7 +196,9 @@ def _confidence_frames(case: Case, raw: Any, moved: Any, points: int) -> list[Fr
     shares = {
         name: [
             np.histogram(row, edges)[0] / len(row)
-            for row in np.asarray(_confidence(case.loss, *ends, jnp.asarray(t), path))
+            for row in (
+                np.asarray(_confidence(case.loss, interpolate(*ends, place, path))) for place in t
+            )
         ]
         for name, (ends, path) in kinds.items()
     }
@@ -214,12 +214,9 @@ def _confidence_frames(case: Case, raw: Any, moved: Any, points: int) -> list[Fr
     ]
 
 
-@functools.partial(jax.jit, static_argnames="path")
-def _confidence(loss: Any, a: Any, b: Any, t: jax.Array, path: str) -> jax.Array:
-    join = find_path(a, b, path)
-    return jax.lax.map(
-        lambda s: jnp.exp(loss.log_predictive(join(a, b, s))["test"]).max(axis=-1), t
-    )
+@jax.jit
+def _confidence(loss: Any, posterior: Any) -> jax.Array:
+    return jnp.exp(loss.log_predictive(posterior)["test"]).max(axis=-1)
 
 
 @study.stage(
@@ -234,7 +231,7 @@ def plane(step: Step) -> None:
     moved = [members[0], *(aligned(case, "wasserstein", members[0], q).params for q in members[1:])]
 
     def energy(params: Any) -> jax.Array:
-        return -problem.log_density(params) / problem.num_examples
+        return -problem.evaluated_log_density(params) / problem.num_examples
 
     figures = []
     saved: dict[str, Any] = {}
