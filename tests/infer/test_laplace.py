@@ -15,6 +15,7 @@ from onebasin.infer.priors import Laplace, Normal
 from onebasin.infer.problem import Problem
 from onebasin.infer.spectra import eigen
 from onebasin.infer.vectors import from_vector, to_vector
+from onebasin.nets import Net
 from onebasin.posterior import Gaussian, Mixture
 
 
@@ -288,6 +289,17 @@ def test_the_best_multiplier_is_that_of_a_grid():
     evidence = 30 * np.log(grid[:, 0]) - grid[:, 0] * 7 - np.log(np.asarray(values) + grid).sum(1)
     best = float(best_multiplier(values, squares))
     np.testing.assert_allclose(best, grid[np.argmax(evidence), 0], rtol=2e-3)
+
+
+def test_draws_stay_where_the_loss_can_still_rise():
+    """Squares of tanh(w) / 10: with all of the prior, draws are where the loss is nearly flat."""
+    net = Net(lambda key, x: jnp.zeros(1), lambda w, x: x * jnp.tanh(w))
+    problem = Problem(net, (jnp.ones((4, 1)), jnp.zeros((4, 1))), Normal(3.0), "gaussian", 10.0)
+    draws = laplace(
+        jax.random.key(0), problem, init=jnp.zeros(1), epochs=0, structure="full", num_samples=2000
+    )
+    # tanh(s)^2 = 4/5 * 16 tanh(s / 4)^2 at s = 0.60.
+    assert 0.2 < np.std(np.asarray(draws.params)) < 1.0
 
 
 def test_lanczos_finds_repeated_eigenvalues():

@@ -14,12 +14,14 @@ best tau is where it crosses 0 (mackay1992practical). The temperature has no say
 at which they are drawn, and for many structures and priors that is too far (ritter2018scalable tune
 tau by hand). The calibrated tau is the smallest, from 1 on, with
 
-    E[A(d)] <= 5/4 * 16 E[A(d / 4)],   A(d) = (L(u* + d) + L(u* - d)) / 2 - L(u*)
+    4/5 <= E[A(d)] / (16 E[A(d / 4)]) <= 5/4,   A(d) = (L(u* + d) + L(u* - d)) / 2 - L(u*)
 
 for steps d = u - u* drawn from q and the negative log likelihood L: what drawing adds to the loss
-is at most a quarter more than expected from a quarter of the way. Steps, not derivatives, since
-crossing the kinks of a ReLU bends the loss too. For a linear model with Gaussian noise A is exactly
-quadratic, and tau is 1.
+is what a quarter of the way lets one expect, within a quarter of it. More is added where the loss
+rises faster than it bends at u*; less where it cannot rise any further, since the drawn networks
+guess, as those with normalised activations do early. Steps, not derivatives, since crossing the
+kinks of a ReLU bends the loss too. For a linear model with Gaussian noise A is exactly quadratic,
+and tau is 1.
 """
 
 from __future__ import annotations
@@ -101,8 +103,9 @@ def calibrated_multiplier(
             return added(step), 16 * added(step / 4)
 
         far, near = jax.lax.map(pair, noise)
-        # Not `>`: a step to where the loss is NaN is too far.
-        return ~(jnp.mean(far) <= TOLERATED * jnp.maximum(jnp.mean(near), 0))
+        expected, found = jnp.maximum(jnp.mean(near), 0), jnp.mean(far)
+        # Not the opposite comparisons: a step to where the loss is NaN is too far.
+        return ~((found <= TOLERATED * expected) & (found >= expected / TOLERATED))
 
     return _crossing(too_far, 0.0, 1e-2)
 
