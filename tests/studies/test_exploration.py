@@ -17,7 +17,8 @@ from onebasin.studies import (
     sections,
 )
 from onebasin.studies.exploration import ExplorationConfig, study
-from onebasin.studies.exploration.uncertainty import correlation
+from onebasin.studies.exploration.published import CIFAR100
+from onebasin.studies.exploration.quality import beside_published, correlation
 
 TINY = {
     "train_size": 150,
@@ -158,3 +159,17 @@ def test_without_hmc_there_is_one_target(tmp_path: Path) -> None:
 def test_presets_are_valid(preset: str) -> None:
     config = load_config(ExplorationConfig, "exploration", preset)
     assert config.methods == ("dropout", "mean_field", "swag", "laplace", "sghmc", "hmc")
+
+
+def test_methods_in_the_published_order_are_told() -> None:
+    """Distances that grow with the published ones, in any units, are in the same order."""
+    labels = [*CIFAR100, "HMC, one mode"]
+    theirs = np.array([*(CIFAR100[label][:2] for label in CIFAR100), (99.0, 99.0)]).T
+    distance = np.stack([theirs[0] ** 2, theirs[0], -theirs[1], theirs[0]])
+    table, order = beside_published(labels, distance, 200, np.random.default_rng(0))
+    assert [row.label for row in table.rows] == list(CIFAR100)
+    cell = table.cell("SWAG, one mode", "sorted")
+    assert (cell.value, cell.published) == (-7.2, 7.2)
+    for row in ("all methods", "methods of one mode"):
+        assert order.cell(row, "raw").value == pytest.approx(1)
+        assert order.cell(row, "sorted").value == pytest.approx(-1)

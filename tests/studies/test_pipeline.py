@@ -76,6 +76,41 @@ def test_some_stages_run_with_what_they_need_and_the_rest_later(tmp_path: Path) 
             study.run(Config(), folder, stages=odd)
 
 
+def test_what_only_finished_stages_have_read_may_be_gone(tmp_path: Path) -> None:
+    log: list[str] = []
+    study = toy(log)
+
+    @study.stage("Last", needs=("two",))
+    def last(step) -> None:
+        log.append("last")
+        step.save_arrays("total", **step.load_arrays("two", "total"))
+
+    def files(stage: str) -> list[Path]:
+        return list((tmp_path / "run" / "stages" / stage).glob("*.safetensors"))
+
+    study.run(Config(), tmp_path / "run", stages=["two"])
+    for path in files("one"):
+        path.unlink()
+    study.run(Config(), tmp_path / "run", stages=["last"])
+    assert log == ["one", "two", "last"]
+    for path in files("two"):
+        path.unlink()
+    study.run(Config(), tmp_path / "run", stages=["last"])
+    assert log == ["one", "two", "last"]
+    for path in files("last"):
+        path.unlink()
+    study.run(Config(), tmp_path / "run", stages=["last"])
+    assert log[3:] == ["one", "two", "last"]
+    for path in files("one"):
+        path.unlink()
+    study.run(Config(second=5), tmp_path / "run", stages=["last"])
+    assert log[6:] == ["one", "two", "last"]
+    for path in files("one"):
+        path.unlink()
+    study.run(Config(second=5), tmp_path / "run")
+    assert log[9:] == ["one", "three"]
+
+
 def test_stages_run_once_and_again_only_where_something_changed(tmp_path: Path) -> None:
     log: list[str] = []
     study = toy(log)

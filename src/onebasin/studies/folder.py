@@ -25,13 +25,24 @@ TABLES = "tables"
 TIMES = "times"
 
 
+def kept(folder: Path, stage: str) -> dict[str, Any] | None:
+    """What a finished stage says of itself, whether or not its files are there; None if nothing."""
+    try:
+        text = (folder / "stages" / stage / STAGE).read_text(encoding="utf-8")
+        content: dict[str, Any] = json.loads(text)
+        return content if isinstance(content["files"], dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def finished(folder: Path, stage: str) -> dict[str, Any] | None:
     """What a finished stage says of itself; None if it is unfinished, or a file is not whole."""
-    place = folder / "stages" / stage
+    place, content = folder / "stages" / stage, kept(folder, stage)
+    if content is None:
+        return None
     try:
-        content = json.loads((place / STAGE).read_text(encoding="utf-8"))
         whole = all(sha256_of(place / name) == digest for name, digest in content["files"].items())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, TypeError):
         return None
     return content if whole else None
 

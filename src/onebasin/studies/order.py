@@ -8,13 +8,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebasin.engine import Engine, Receipt, Shared, Task, TaskError, watched
-from onebasin.studies.folder import digest, finished
+from onebasin.studies.folder import digest, finished, kept
 
 if TYPE_CHECKING:
     from onebasin.studies.pipeline import Stage
 
 Say = Callable[[str], None]
 AT_A_TIME = 2
+
+
+def to_look_at(
+    stages: Sequence[Stage], named: Sequence[str], wanted: Mapping[str, str], folder: Path
+) -> tuple[list[Stage], dict[str, str]]:
+    """The stages that were named and those whose files are read, and hashes of the others' files.
+
+    What only finished stages have read is not read again: its files may lie on another machine.
+    """
+    if len(named) == len(stages):
+        return list(stages), {}
+    said: dict[str, str] = {}
+    for stage in stages:
+        content = kept(folder, stage.name)
+        read = {name: said.get(name) for name in stage.needs}
+        if content is not None and _same(content, wanted[stage.name], read):
+            said[stage.name] = digest(content["files"])
+    looked = set(named)
+    for stage in reversed(stages):
+        if stage.name in looked and not (
+            stage.name in said and finished(folder, stage.name) is not None
+        ):
+            looked |= set(stage.needs)
+    others = {name: files for name, files in said.items() if name not in looked}
+    return [stage for stage in stages if stage.name in looked], others
 
 
 def one_by_one(
@@ -25,11 +50,12 @@ def one_by_one(
     progress: bool,
     say: Say,
     engine: Engine | None,
+    others: Mapping[str, str],
 ) -> None:
     """Does the stages that are not done, in their order, in this process."""
     from onebasin.studies.pipeline import do
 
-    contents: dict[str, str] = {}
+    contents: dict[str, str] = dict(others)
     for number, stage in enumerate(stages, 1):
         place = f"[{number}/{len(stages)}] {stage.name}"
         read = {name: contents[name] for name in stage.needs}
@@ -51,6 +77,7 @@ def in_parallel(
     progress: bool,
     say: Say,
     engine: Engine | None,
+    others: Mapping[str, str],
 ) -> None:
     """Does each stage on a worker as soon as those that it needs are done.
 
@@ -59,7 +86,7 @@ def in_parallel(
     assert engine is not None
     shared = engine.share((tuple(stages), config, str(folder.resolve()), engine))
     places = {s.name: f"[{n}/{len(stages)}] {s.name}" for n, s in enumerate(stages, 1)}
-    contents: dict[str, str] = {}
+    contents: dict[str, str] = dict(others)
     failures: list[Receipt] = []
     waiting = list(stages)
     running = 0
@@ -97,7 +124,7 @@ def in_parallel(
                 failures.append(receipt)
             submit()
     if failures:
-        raise TaskError(failures, len(contents))
+        raise TaskError(failures, len(contents) - len(others))
 
 
 def do_on_worker(
@@ -119,5 +146,9 @@ def _done(
 ) -> dict[str, Any] | None:
     """What a finished stage says of itself, if it was made from the same."""
     done = finished(folder, stage.name)
-    same = done is not None and done["fingerprint"] == wanted[stage.name]
-    return done if done is not None and same and done.get("read") == read else None
+    return done if done is not None and _same(done, wanted[stage.name], read) else None
+
+
+def _same(content: Mapping[str, Any], fingerprint: str, read: Mapping[str, Any]) -> bool:
+    """Whether a stage was made from the same."""
+    return bool(content.get("fingerprint") == fingerprint and content.get("read") == read)

@@ -37,7 +37,7 @@ from onebasin.studies.folder import (
     write_tables,
 )
 from onebasin.studies.helpers import helpers
-from onebasin.studies.order import in_parallel, one_by_one
+from onebasin.studies.order import in_parallel, one_by_one, to_look_at
 from onebasin.studies.step import BEGUN, Step
 
 
@@ -151,7 +151,8 @@ class Study(Generic[Config]):
                 need each other, if it has workers; or a function that opens it in a folder, which
                 is removed when all is done. None for here, each as one program.
             stages: Names of the stages to do, with those that they need; all if left out. The
-                others may be done by a later call, perhaps on another machine.
+                others may be done by a later call, perhaps on another machine. What only finished
+                stages needed is not looked at: its files may be gone.
             num_helpers: Further processes that share the tasks of this one; they want the engine
                 "local", and on a GPU XLA_PYTHON_CLIENT_PREALLOCATE=false in the environment.
 
@@ -163,16 +164,17 @@ class Study(Generic[Config]):
                 is full.
         """
         folder = Path(out)
+        named = [stage.name for stage in self.stages] if stages is None else list(stages)
         chosen = self.chosen(stages)
         claim(folder, self.name)
         try:
             lock = Lock(folder)
             try:
                 if engine is None or not callable(engine):
-                    self._run(config, folder, progress, say, engine, chosen, num_helpers)
+                    self._run(config, folder, progress, say, engine, chosen, named, num_helpers)
                 else:
                     with engine(folder / "work" / "engine") as opened:
-                        self._run(config, folder, progress, say, opened, chosen, num_helpers)
+                        self._run(config, folder, progress, say, opened, chosen, named, num_helpers)
             finally:
                 lock.release()
         except OSError as error:
@@ -211,6 +213,7 @@ class Study(Generic[Config]):
         say: Callable[[str], None],
         engine: Engine | None,
         chosen: Sequence[Stage],
+        named: Sequence[str],
         num_helpers: int,
     ) -> None:
         if num_helpers and (engine is None or engine.name != "local"):
@@ -219,6 +222,7 @@ class Study(Generic[Config]):
                 "'local', whose tasks alone can be shared"
             )
         wanted = self.fingerprints(config)
+        chosen, others = to_look_at(chosen, named, wanted, folder)
         write_run(
             folder,
             study=self.name,
@@ -240,7 +244,7 @@ class Study(Generic[Config]):
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
         with helpers(num_helpers, self.name, folder, say):
-            do_all(chosen, wanted, config, folder, progress, say, engine)
+            do_all(chosen, wanted, config, folder, progress, say, engine, others)
         if len(chosen) == len(self.stages):
             shutil.rmtree(folder / "work", ignore_errors=True)
         write_tables(folder)

@@ -9,7 +9,7 @@ import importlib
 from onebasin.studies.exploration.base import ExplorationConfig, setting, study
 
 # Stages join the study in the order in which they run.
-for _name in ("populations", "distance", "mass", "chains", "uncertainty"):
+for _name in ("populations", "distance", "mass", "chains", "uncertainty", "quality"):
     importlib.import_module(f"onebasin.studies.exploration.{_name}")
 
 __all__ = ["ExplorationConfig", "setting", "study"]

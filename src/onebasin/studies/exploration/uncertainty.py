@@ -1,12 +1,9 @@
-"""How good the predictions of every method are, and whether distance in weight space tells."""
+"""How good the predictions of every method are, and how far networks compute the same."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
-from scipy import stats
 
 from onebasin.evaluate import metrics, predict
 from onebasin.posterior import Draws
@@ -20,7 +17,6 @@ from onebasin.studies.exploration.base import (
     targets,
     world,
 )
-from onebasin.studies.exploration.distance import FORMS, OWN
 from onebasin.studies.exploration.published import published
 from onebasin.studies.results import (
     Axis,
@@ -77,16 +73,6 @@ COLUMNS = (
         note="The same on inputs out of distribution.",
     ),
 )
-QUALITIES = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "brier": "Brier",
-    "ece": "ECE",
-    "ace": "adaptive ECE",
-    "aupr": "AUPR",
-    "fpr95": "FPR95",
-    "outside": "MI outside",
-}
 
 
 @study.stage(
@@ -245,94 +231,3 @@ def _published(config: ExplorationConfig, label: str, key: str) -> float | None:
     if not published_setting(config) or (needs_outside and config.outside != "svhn"):
         return None
     return published(label, key)
-
-
-@study.stage(
-    "Does distance in weight space tell how good uncertainty is?",
-    needs=("discrepancy", "uncertainty"),
-    reads=("resamples",),
-)
-def quality(step: Step) -> None:
-    """Rank correlations of distance and quality over methods, for both targets."""
-    config = step.config
-    labels = step.load_notes("discrepancy", "labels")["labels"]
-    distance = step.load_arrays("discrepancy", "mmd")["values"].mean(axis=-1)
-    notes = step.load_notes("uncertainty", "labels")
-    order = [notes["labels"].index(label) for label in labels]
-    scores = step.load_arrays("uncertainty", "metrics")["means"][order]
-    keys = notes["keys"]
-    rows, panels = [], []
-    rng = np.random.default_rng(config.seed)
-    for number, (target, title) in enumerate(targets(config).items()):
-        # A method that made the target is near it by construction, and would prove nothing.
-        others = [i for i, label in enumerate(labels) if not label.startswith(OWN[target])]
-        for key, name in QUALITIES.items():
-            cells = {
-                form: correlation(
-                    distance[number, place, others],
-                    scores[others, keys.index(key)],
-                    config.resamples,
-                    rng,
-                )
-                for place, form in enumerate(FORMS)
-            }
-            rows.append(Row(label=name, group=title, cells=cells))
-        panels.append(
-            Panel(
-                title=title,
-                x=Axis(label="MMD^2 to the target"),
-                y=Axis(label="NLL on test inputs (nats)"),
-                series=[
-                    Series(
-                        name=label,
-                        x=distance[number, place],
-                        y=scores[:, keys.index("nll")],
-                        labels=labels,
-                        group=label,
-                        style="points",
-                    )
-                    for place, label in enumerate(FORMS.values())
-                ],
-            )
-        )
-    step.show(
-        Figure(
-            name="quality",
-            title="Posterior quality against uncertainty quality",
-            text=f"Every point is one of {len(labels)} methods, the mean over {config.repeats} "
-            "repeats.",
-            panels=panels,
-        ),
-        Table(
-            name="quality",
-            title="Rank correlation of distance to the target with the metrics",
-            text="Spearman's over the methods that did not make the target, with 95 % percentile "
-            f"intervals of {config.resamples} bootstrap resamples of the methods. Where lower is "
-            "better for a metric, a positive correlation says that closer is better.",
-            columns=[
-                Column(key=form, label=f"with MMD^2, {label}", digits=2)
-                for form, label in FORMS.items()
-            ],
-            rows=rows,
-        ),
-    )
-
-
-def correlation(x: np.ndarray, y: np.ndarray, resamples: int, rng: Any) -> Cell:
-    """Spearman's rank correlation, with a percentile bootstrap interval over the points."""
-    value = float(_spearman(x, y))
-    chosen = rng.integers(0, len(x), (resamples, len(x)))
-    found = _spearman(x[chosen], y[chosen])
-    found = found[np.isfinite(found)]
-    if not len(found):
-        return Cell(value=value)
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Cell(value=value, low=low, high=high)
-
-
-def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of the last axis; NaN where one side is all the same."""
-    a, b = (stats.rankdata(values, axis=-1) for values in (x, y))
-    a, b = (ranks - ranks.mean(axis=-1, keepdims=True) for ranks in (a, b))
-    norm = np.sqrt(np.sum(a**2, axis=-1) * np.sum(b**2, axis=-1))
-    return np.asarray(np.where(norm > 0, np.sum(a * b, axis=-1) / np.maximum(norm, 1e-12), np.nan))

@@ -195,12 +195,11 @@ def _confidence_frames(case: Case, raw: Any, moved: Any, points: int) -> list[Fr
     middle = (edges[1:] + edges[:-1]) / 2
     shares = {
         name: [
-            np.histogram(row, edges)[0] / len(row)
-            for row in (
-                np.asarray(_confidence(case.loss, interpolate(*ends, place, path))) for place in t
-            )
+            np.histogram(_confidence(case.loss, interpolate(a, b, place, path)), edges)[0]
+            / len(case.setting.test[1])
+            for place in t
         ]
-        for name, (ends, path) in kinds.items()
+        for name, ((a, b), path) in kinds.items()
     }
     return [
         Frame(
