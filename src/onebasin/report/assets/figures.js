@@ -128,10 +128,15 @@ const Figures = (() => {
       })));
   }
 
-  // Between powers of ten, labels only where there are few of those.
+  // Between powers of ten, labels only where there are few of those; in equal steps where there is none.
   function decades(shown, which) {
     const values = shown.flatMap((s) => s[which]).filter((v) => known(v) && v > 0);
     const span = Math.log10(largest(values) / least(values));
+    if (span > 0 && span < 0.5) {
+      const fifth = (largest(values) - least(values)) / 5;
+      const power = 10 ** Math.floor(Math.log10(fifth));
+      return { dtick: `L${[1, 2, 5, 10].find((n) => n * power >= fifth) * power}`, exponentformat: "none" };
+    }
     if (!(span > 1.2)) return { dtick: "D2", tickfont: { size: 10 } };
     // Plotly sets powers larger than other labels.
     return { dtick: Math.ceil(span / 6), tickfont: { size: 9.5 }, minor: { ticks: "outside", ticklen: 2, dtick: "D1" } };
