@@ -1,8 +1,10 @@
 """Numbers of README and documentation, written from `results/` and nowhere else.
 
 A page holds blocks `<!-- numbers: RUN STAGE TABLE [ROW | ROW ...] -->` to `<!-- end -->`; what
-stands between is the table of that run. `<!-- speed -->` is the table of the benchmarks. `python
-docs/page_numbers.py` writes them all, `--check` says whether they are right.
+stands between is the table of that run. In a sentence, a number with `<!--= RUN STAGE TABLE :: ROW
+:: KEY -->` behind it is one cell of such a table, with as many digits as stand there. `<!-- speed
+-->` is the table of the benchmarks. `python docs/page_numbers.py` writes them all, `--check` says
+whether they are right.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from onebasin.studies import Cell, Column, Row, Table, sections
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("README.md", "docs/studies.md", "docs/results.md", "docs/speed.md")
 BLOCK = re.compile(r"(<!-- numbers: (\S+) (\S+) (\S+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.S)
+CELL = re.compile(r"-?\d+(?:\.(\d+))?( %)?(<!--= (\S+) (\S+) (\S+) :: (.+?) :: (.+?) -->)")
 SPEED = re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -34,6 +37,12 @@ def shown(cell: Cell | None, column: Column) -> str:
     return text
 
 
+def labelled(rows: list[Row]) -> dict[str, Row]:
+    """Rows by their labels, with the group where labels alone do not tell them apart."""
+    unique = len({row.label for row in rows}) == len(rows)
+    return {row.label if unique else f"{row.label}, {row.group}": row for row in rows}
+
+
 def markdown(table: Table, labels: list[str] | None = None) -> str:
     """A table in Markdown: all rows, or the named ones in their order."""
     rows: list[Row] = list(table.rows)
@@ -44,12 +53,10 @@ def markdown(table: Table, labels: list[str] | None = None) -> str:
         "| | " + " | ".join(column.label for column in table.columns) + " |",
         "|---|" + "---|" * len(table.columns),
     ]
-    unique = len({row.label for row in rows}) == len(rows)
-    for row in rows:
+    for label, row in labelled(rows).items():
         cells = [shown(row.cells.get(column.key), column) for column in table.columns]
-        label = row.label if unique else f"{row.label}, {row.group}"
-        label = f"**{label}**" if row.emphasis else label
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        shown_label = f"**{label}**" if row.emphasis else label
+        lines.append(f"| {shown_label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -62,6 +69,15 @@ def renewed(text: str) -> str:
         labels = [label.strip() for label in rows.split("|")] if rows else None
         return f"{head}{markdown(table, labels)}{tail}"
 
+    def cell(match: re.Match[str]) -> str:
+        digits, percent, mark, run, stage, name, label, key = match.groups()
+        rows = labelled(list(sections(ROOT / "results" / run)[stage].table(name).rows))
+        value = rows[label].cells[key].value
+        if value is None:
+            raise ValueError(f"{mark}: there is no number")
+        return f"{value:.{len(digits or '')}f}{percent or ''}{mark}"
+
+    text = CELL.sub(cell, text)
     text = SPEED.sub(lambda match: match[1] + speed_numbers.table() + match[2], text)
     return BLOCK.sub(block, text)
 

@@ -1,3 +1,4 @@
+import importlib
 import re
 import subprocess
 import sys
@@ -128,3 +129,14 @@ def test_numbers_of_the_pages_are_those_of_the_results() -> None:
     blocks = [page.count("<!-- numbers: ") for page in pages]
     assert blocks == [page.count("<!-- end -->") for page in pages]
     assert blocks[0] >= 2
+
+
+def test_a_wrong_number_in_a_sentence_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    pages = importlib.import_module("page_numbers")
+    row = "W2 geodesic (as published), W2-aligned"
+    mark = f"<!--= variational paths paths :: {row} :: test loss -->"
+    assert pages.renewed(f"some 0.99{mark} nats") == f"some 0.05{mark} nats"
+    assert pages.renewed(f"some 7.123{mark} nats") == f"some 0.046{mark} nats"
+    with pytest.raises(KeyError, match="no such row"):
+        pages.renewed(f"0.05{mark.replace(row, 'no such row')}")
