@@ -298,8 +298,31 @@ def test_draws_stay_where_the_loss_can_still_rise():
     draws = laplace(
         jax.random.key(0), problem, init=jnp.zeros(1), epochs=0, structure="full", num_samples=2000
     )
-    # tanh(s)^2 = 4/5 * 16 tanh(s / 4)^2 at s = 0.60.
+    # tanh(s) tanh(s / 4) = 0.9^(1/2) tanh(s / 2)^2 at s = 0.56.
     assert 0.2 < np.std(np.asarray(draws.params)) < 1.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 3.2, 3.4, 130.0])
+def test_a_loss_that_first_rises_faster_and_then_no_further_is_not_quadratic_in_between(scale):
+    net = Net(lambda key, x: jnp.zeros(1), lambda w, x: 20 * x * jnp.tanh((w + 3 * w**3) / 20))
+    problem = Problem(net, (jnp.ones((1, 1)), jnp.zeros((1, 1))), Normal(scale), "gaussian", 100.0)
+    draws = laplace(jax.random.key(0), problem, init=jnp.zeros(1), epochs=0, structure="full")
+    assert np.std(np.asarray(draws.params)) < 0.3
+
+
+def test_the_multiplier_is_the_first_that_does_and_kinks_close_by_change_nothing():
+    x, labels = normal(0, 200, 5), np.argmax(normal(1, 200, 3), axis=1)
+    problem = Problem(nets.mlp(hidden=(16, 16), outputs=3), (x, jnp.asarray(labels)))
+    q = laplace(jax.random.key(0), problem, structure="diagonal", num_networks=4, epochs=50)
+    assert isinstance(q, Mixture)
+    assert (q.info["prior_multiplier"] < 1000).all()
+
+
+def test_a_loss_that_falls_all_around_asks_for_no_more_than_the_prior():
+    net = Net(lambda key, x: jnp.zeros(1), lambda w, x: x * jnp.cos(w))
+    problem = Problem(net, (jnp.ones((1, 1)), jnp.zeros((1, 1))), Normal(1.0), "gaussian", 1.0)
+    draws = laplace(jax.random.key(0), problem, init=jnp.zeros(1), epochs=0, structure="full")
+    assert draws.info["prior_multiplier"] == 1
 
 
 def test_lanczos_finds_repeated_eigenvalues():

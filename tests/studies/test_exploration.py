@@ -170,6 +170,6 @@ def test_methods_in_the_published_order_are_told() -> None:
     assert [row.label for row in table.rows] == list(CIFAR100)
     cell = table.cell("SWAG, one mode", "sorted")
     assert (cell.value, cell.published) == (-7.2, 7.2)
-    for row in ("all methods", "methods of one mode"):
+    for row in ("methods but ensembles", "methods of one mode"):
         assert order.cell(row, "raw").value == pytest.approx(1)
         assert order.cell(row, "sorted").value == pytest.approx(-1)

@@ -111,6 +111,31 @@ def test_what_only_finished_stages_have_read_may_be_gone(tmp_path: Path) -> None
     assert log[9:] == ["one", "three"]
 
 
+def test_a_stage_that_is_redone_with_another_result_has_all_that_its_readers_need(
+    tmp_path: Path,
+) -> None:
+    """Both read the first; its files, the second's and the last's are gone."""
+    study = Study("diamond", "Diamond", "", Config)
+    count = iter(range(100))
+
+    for name, needs in (("a", ()), ("b", ()), ("x", ("a", "b")), ("y", ("a",))):
+
+        def work(step, needs=needs) -> None:
+            for need in needs:
+                step.load_arrays(need, "number")
+            step.save_arrays("number", number=np.array(next(count)))
+
+        work.__name__ = name
+        study.stage(name, needs=needs)(work)
+    study.run(Config(), tmp_path / "run")
+    for name in "aby":
+        for path in (tmp_path / "run" / "stages" / name).glob("*.safetensors"):
+            path.unlink()
+    study.run(Config(), tmp_path / "run", stages=["x", "y", "y"])
+    assert list(sections(tmp_path / "run")) == ["a", "b", "x", "y"]
+    assert next(count) == 8
+
+
 def test_stages_run_once_and_again_only_where_something_changed(tmp_path: Path) -> None:
     log: list[str] = []
     study = toy(log)

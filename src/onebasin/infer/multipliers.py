@@ -12,16 +12,21 @@ best tau is where it crosses 0 (mackay1992practical). The temperature has no say
 
 *Calibration.* Networks drawn from q are only as good as the quadratic approximation at the distance
 at which they are drawn, and for many structures and priors that is too far (ritter2018scalable tune
-tau by hand). The calibrated tau is the smallest, from 1 on, with
+tau by hand). For steps d = u - u* drawn from q and the negative log likelihood L, drawing adds
 
-    4/5 <= E[A(d)] / (16 E[A(d / 4)]) <= 5/4,   A(d) = (L(u* + d) + L(u* - d)) / 2 - L(u*)
+    A(d) = (L(u* + d) + L(u* - d)) / 2 - L(u*)
 
-for steps d = u - u* drawn from q and the negative log likelihood L: what drawing adds to the loss
-is what a quarter of the way lets one expect, within a quarter of it. More is added where the loss
-rises faster than it bends at u*; less where it cannot rise any further, since the drawn networks
-guess, as those with normalised activations do early. Steps, not derivatives, since crossing the
-kinks of a ReLU bends the loss too. For a linear model with Gaussian noise A is exactly quadratic,
-and tau is 1.
+to the loss: four times as much for steps twice as long, if the loss is quadratic. The calibrated
+tau is the smallest, from 1 on, at which
+
+- the loss rises no faster: E[A(d)] <= 5/4 * 16 E[A(d / 4)], and half of the way as much as that;
+- nor does it stop to rise: the power of |d| by which it grows is about the same on the second
+  quarter of the way and on the second half, E[A(d)] E[A(d / 4)] >= 9/10 E[A(d / 2)]^2, and not
+  below 1, within a tenth. Networks with normalised activations guess when they are drawn from too
+  far, and guesses are as bad at every distance.
+
+Smaller powers than 2 are no fault in themselves: the kinks of a ReLU add |d| close by. For a linear
+model with Gaussian noise A is exactly quadratic, and tau is 1.
 """
 
 from __future__ import annotations
@@ -36,10 +41,11 @@ from onebasin.infer.problem import Problem
 from onebasin.infer.spectra import Spectrum
 from onebasin.infer.vectors import from_vector, to_vector
 
-TOLERATED = 1.25
+LEAST, MOST = 0.9, 1.25
 _PAIRS = 4
 _EXAMPLES = 500
 _LARGEST = 15.0
+_STRIDE = 0.5
 
 
 def best_multiplier(eigenvalues: jax.Array, squares: jax.Array) -> jax.Array:
@@ -98,22 +104,36 @@ def calibrated_multiplier(
         def spread(x: jax.Array) -> jax.Array:
             return jnp.sqrt(problem.temperature / (x + tau))
 
-        def pair(e: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def pair(e: jax.Array) -> jax.Array:
             step = scale * spectrum.apply(spread, e)
-            return added(step), 16 * added(step / 4)
+            return jax.lax.map(lambda part: added(part * step), jnp.array([1, 1 / 2, 1 / 4]))
 
-        far, near = jax.lax.map(pair, noise)
-        expected, found = jnp.maximum(jnp.mean(near), 0), jnp.mean(far)
+        whole, half, quarter = jnp.mean(jax.lax.map(pair, noise), axis=0)
+        least = jnp.maximum(quarter, 0)
         # Not the opposite comparisons: a step to where the loss is NaN is too far.
-        return ~((found <= TOLERATED * expected) & (found >= expected / TOLERATED))
+        faster = ~((whole <= MOST * 16 * least) & (half <= MOST**0.5 * 4 * least))
+        stops = (whole * quarter < LEAST * half**2) | (whole < LEAST * 2 * half)
+        return faster | (stops & (half > 0) & (quarter > 0))
 
-    return _crossing(too_far, 0.0, 1e-2)
+    # Not a bisection of all: what holds somewhere may fail again nearer by.
+    first = _first(lambda log_tau: ~too_far(jnp.exp(log_tau)))
+    return _crossing(too_far, jnp.maximum(first - _STRIDE, 0.0), 1e-2, first)
+
+
+def _first(holds: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """The first multiple of the stride, from 0 on, at which a condition holds; or the largest."""
+    return jax.lax.while_loop(
+        lambda x: (x < _LARGEST) & ~holds(x), lambda x: x + _STRIDE, jnp.zeros(())
+    )
 
 
 def _crossing(
-    below: Callable[[jax.Array], jax.Array], lowest: float, tolerance: float
+    below: Callable[[jax.Array], jax.Array],
+    lowest: Any,
+    tolerance: float,
+    highest: Any = _LARGEST,
 ) -> jax.Array:
-    """The tau up to which a condition holds, by bisection of its logarithm from `lowest` on."""
+    """The tau up to which a condition holds, by bisection of its logarithm between bounds."""
 
     def halve(carry: Any) -> Any:
         step, low, high = carry
@@ -121,5 +141,5 @@ def _crossing(
         under = below(jnp.exp(middle))
         return step + 1, jnp.where(under, middle, low), jnp.where(under, high, middle)
 
-    start = (jnp.array(0), jnp.array(lowest), jnp.array(_LARGEST))
+    start = (jnp.array(0), jnp.asarray(lowest, float), jnp.asarray(highest, float))
     return jnp.exp(jax.lax.while_loop(lambda c: c[2] - c[1] > tolerance, halve, start)[2])

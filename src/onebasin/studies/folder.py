@@ -42,7 +42,7 @@ def finished(folder: Path, stage: str) -> dict[str, Any] | None:
         return None
     try:
         whole = all(sha256_of(place / name) == digest for name, digest in content["files"].items())
-    except (OSError, TypeError):
+    except OSError:
         return None
     return content if whole else None
 

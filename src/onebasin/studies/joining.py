@@ -8,7 +8,6 @@ results, where it is little, it may do too, for nothing.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import is_held
 from onebasin.store.manifest import made_with
 from onebasin.studies.errors import StudyError
-from onebasin.studies.folder import STAGE, read_run
+from onebasin.studies.folder import kept, read_run
 from onebasin.studies.step import BEGUN, Step
 
 if TYPE_CHECKING:
@@ -133,12 +132,13 @@ class Helping(Step):
 
 
 def _fingerprint(folder: Path, name: str) -> str | None:
-    """What a stage that is there was made from; its files are not read for that."""
-    try:
-        content = json.loads((folder / "stages" / name / STAGE).read_text(encoding="utf-8"))
-        return str(content["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError):
+    """What a stage that is there was made from; its files are looked for and not read."""
+    content = kept(folder, name)
+    if content is None or not all(
+        (folder / "stages" / name / x).exists() for x in content["files"]
+    ):
         return None
+    return str(content["fingerprint"])
 
 
 def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> list[str]:

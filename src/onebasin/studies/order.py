@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ def to_look_at(
 
     What only finished stages have read is not read again: its files may lie on another machine.
     """
-    if len(named) == len(stages):
+    if {stage.name for stage in stages} <= set(named):
         return list(stages), {}
     said: dict[str, str] = {}
     for stage in stages:
@@ -32,12 +33,16 @@ def to_look_at(
         read = {name: said.get(name) for name in stage.needs}
         if content is not None and _same(content, wanted[stage.name], read):
             said[stage.name] = digest(content["files"])
-    looked = set(named)
-    for stage in reversed(stages):
-        if stage.name in looked and not (
-            stage.name in said and finished(folder, stage.name) is not None
-        ):
-            looked |= set(stage.needs)
+    whole = functools.cache(lambda name: name in said and finished(folder, name) is not None)
+    looked: set[str] = set()
+    wider = set(named)
+    while wider != looked:
+        looked, redone = wider, set[str]()
+        for stage in stages:
+            # Redone with another result, a stage makes those that read it be done again too.
+            if stage.name in looked and (not whole(stage.name) or redone & set(stage.needs)):
+                redone.add(stage.name)
+        wider = looked.union(*(stage.needs for stage in stages if stage.name in redone))
     others = {name: files for name, files in said.items() if name not in looked}
     return [stage for stage in stages if stage.name in looked], others
 

@@ -215,7 +215,7 @@ def target(step: Step) -> None:
         "swag_snapshots",
         "laplace_probes",
     ),
-    version=2,
+    version=3,
     tasks=True,
 )
 def methods(step: Step) -> None:
