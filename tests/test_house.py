@@ -140,3 +140,20 @@ def test_a_wrong_number_in_a_sentence_is_written_anew(monkeypatch: pytest.Monkey
     assert pages.renewed(f"some 7.123{mark} nats") == f"some 0.046{mark} nats"
     with pytest.raises(KeyError, match="no such row"):
         pages.renewed(f"0.05{mark.replace(row, 'no such row')}")
+
+
+AIMS = {"0.985", "0.035", "0.995", "0.015", "0.993", "0.02", "0.04", "0.005", "0.8", "0.4"}
+SETTINGS = {"0.9", "0.02", "0.001", "0.01", "0.0025"}
+PUBLISHED = {"1.74", "0.45", "79.5"}
+TOLD_BY_A_STAGE = {"38.4"}
+
+
+def test_results_in_sentences_are_marked() -> None:
+    """Decimals that stand outside tables are cells of results, or aims, settings, published."""
+    text = (ROOT / "docs/results.md").read_text()
+    text = re.sub(r"<!-- numbers: .*?<!-- end -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"-?\d+(\.\d+)?( %)?<!--= .*?-->", "", text)
+    loose = set(re.findall(r"(?<![\w.`-])\d+\.\d+", text))
+    assert loose <= AIMS | SETTINGS | PUBLISHED | TOLD_BY_A_STAGE
+    mass = ROOT / "results/exploration-cifar100/stages/excess-mass/section.json"
+    assert all(f"{said} %" in mass.read_text() for said in TOLD_BY_A_STAGE)
