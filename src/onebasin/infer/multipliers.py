@@ -19,14 +19,16 @@ tau by hand). For steps d = u - u* drawn from q and the negative log likelihood 
 to the loss: four times as much for steps twice as long, if the loss is quadratic. The calibrated
 tau is the smallest, from 1 on, at which
 
-- the loss rises no faster: E[A(d)] <= 5/4 * 16 E[A(d / 4)], and half of the way as much as that;
+- the loss rises no faster: E[A(d)] <= 5/4 * 16 E[A(d / 4)], and by the root of that as far as half
+  of the way, E[A(d / 2)] <= (5/4)^(1/2) * 4 E[A(d / 4)];
 - nor does it stop to rise: the power of |d| by which it grows is about the same on the second
   quarter of the way and on the second half, E[A(d)] E[A(d / 4)] >= 9/10 E[A(d / 2)]^2, and not
   below 1, within a tenth. Networks with normalised activations guess when they are drawn from too
   far, and guesses are as bad at every distance.
 
 Smaller powers than 2 are no fault in themselves: the kinks of a ReLU add |d| close by. For a linear
-model with Gaussian noise A is exactly quadratic, and tau is 1.
+model with Gaussian noise A is exactly quadratic, and tau is 1. Where no tau does, it is the largest
+that is tried, e^15: draws hardly leave u*.
 """
 
 from __future__ import annotations
