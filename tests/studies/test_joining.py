@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +18,15 @@ from onebasin import cli
 from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import Lock, is_held
 from onebasin.store.manifest import made_with
-from onebasin.studies import StudyError, get, help_run, joining, load_config
+from onebasin.studies import (
+    Study,
+    StudyConfig,
+    StudyError,
+    get,
+    help_run,
+    joining,
+    load_config,
+)
 from onebasin.studies.exploration.base import ExplorationConfig
 from onebasin.studies.folder import FORMAT, write_run
 from onebasin.studies.helpers import helpers
@@ -205,3 +216,27 @@ def test_a_helper_leaves_what_follows_the_tasks_to_the_run(tmp_path: Path) -> No
             stage.work(step)
         assert engine.done == {"target": 16, "excess-mass": 0}[name]
         assert not step.section.items
+
+
+def test_a_helper_waits_for_files_that_are_gone(tmp_path: Path) -> None:
+    """The run does the first stage again, since its file is gone: the second cannot read it yet."""
+    study = Study("two", "Two", "", StudyConfig)
+
+    @study.stage("First")
+    def first(step: Step) -> None:
+        step.save_arrays("x", x=np.zeros(2))
+
+    @study.stage("Second", needs=("first",), tasks=True)
+    def second(step: Step) -> None:
+        step.load_arrays("first", "x")
+
+    folder = study.run(StudyConfig(), tmp_path / "run", engine=LocalEngine(tmp_path / "engine"))
+    (file,) = (folder / "stages" / "first").glob("*.safetensors")
+    file.unlink()
+    shutil.rmtree(folder / "stages" / "second")
+    lock = Lock(folder)
+    threading.Timer(1.0, lock.release).start()
+    heard: list[str] = []
+    assert help_run(study, StudyConfig(), folder, say=heard.append) == 0
+    assert heard == []
+    assert not is_held(folder)
