@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._cores import num_cores
+from onebasin._core.cores import num_cores
 
 Solver = Callable[[np.ndarray], np.ndarray]
 # Units below which starting threads takes longer than the assignment itself.

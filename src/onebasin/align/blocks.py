@@ -16,7 +16,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from onebasin._cores import one_blas_thread
+from onebasin._core.cores import one_blas_thread
 from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
 from onebasin.align.population import Population, Progress, Visits

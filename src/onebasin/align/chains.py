@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._cores import num_cores
+from onebasin._core.cores import num_cores
 from onebasin.align import assignment
 from onebasin.align.assignment import Assignment
 from onebasin.align.cutting import Key, cut, movable_sides

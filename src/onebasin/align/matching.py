@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._cores import threads_for_products
+from onebasin._core.cores import threads_for_products
 from onebasin.align.assignment import Assignment, margin
 from onebasin.align.canonical import SCALINGS
 from onebasin.align.certificate import Alignment

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin._cores import num_cores
+from onebasin._core.cores import num_cores
 from onebasin.align import channels
 from onebasin.align.assignment import Assignment
 from onebasin.align.checks import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._cores import num_cores, one_blas_thread
+from onebasin._core.cores import num_cores, one_blas_thread
 from onebasin.align.assignment import Assignment, value
 from onebasin.align.cutting import Key, cut
 from onebasin.align.population import Progress

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 
-from onebasin._cores import num_cores
+from onebasin._core.cores import num_cores
 from onebasin.align import channels
 from onebasin.align.certificate import Candidate
 from onebasin.align.checks import check_inputs

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from onebasin._core.cores import usable_cores
 from onebasin.engine.errors import EngineError
 
 ANSWER_SECONDS = 5.0
@@ -57,7 +58,7 @@ def start_private(workers: int | None) -> Path:
     place = Path(tempfile.mkdtemp(prefix="ob-ray-"))
     ray.init(
         address="local",
-        num_cpus=workers or cores(),
+        num_cpus=workers or usable_cores(),
         include_dashboard=False,
         log_to_driver=False,
         configure_logging=False,
@@ -158,8 +159,8 @@ def worker_environment(private: bool) -> dict[str, str]:
     The number of threads is among them: how a sum is shared out changes its rounding.
     """
     found = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
-    found["NPROC"] = os.environ.get("NPROC") or str(cores())
-    found["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(cores())
+    found["NPROC"] = os.environ.get("NPROC") or str(usable_cores())
+    found["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(usable_cores())
     # Stages on workers wait for tasks on other nodes, as the driver does.
     found |= {name: os.environ[name] for name in KEEPALIVE if name in os.environ}
     # Workers keep their compiled programs where the engine says.
@@ -175,13 +176,6 @@ def worker_environment(private: bool) -> dict[str, str]:
             os.path.abspath(path) for path in sys.path if not path.endswith(".zip")
         )
     return found
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager

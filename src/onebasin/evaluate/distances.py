@@ -5,12 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from onebasin._core.cores import num_cores
 
 Blocks = Callable[[], Iterator[np.ndarray]]
 """A fresh pass over the columns: blocks (row, column), centred."""
@@ -133,7 +134,7 @@ def manhattan(blocks: Blocks, count: int) -> np.ndarray:
     tile = _multiple(-(-count // len(tiles)))
     found = np.zeros((len(tiles) * tile, len(tiles) * tile))
     places = [slice(i * tile, (i + 1) * tile) for i in tiles]
-    with concurrent.futures.ThreadPoolExecutor(_cores() if on_cpu else 1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(num_cores() if on_cpu else 1) as pool:
         for block in blocks():
             for first in range(0, block.shape[1], STRIP):
                 strip = block[:, first : first + STRIP]
@@ -184,7 +185,3 @@ def _tile(a: jax.Array, b: jax.Array) -> jax.Array:
 def _multiple(size: int) -> int:
     """The size, filled up to whole vectors."""
     return -(-size // UNROLL) * UNROLL
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._cores import one_blas_thread
+from onebasin._core.cores import one_blas_thread
 from onebasin.engine import Engine, Shared, Task, run_tasks
 from onebasin.evaluate import distances
 from onebasin.evaluate.populations import Population

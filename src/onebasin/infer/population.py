@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from onebasin._cores import num_cores
+from onebasin._core.cores import num_cores
 
 DEFAULT_BYTES = {"cpu": 2**32, "gpu": 2**35}
 SMALL_WEIGHTS = 4096

@@ -1,6 +1,9 @@
 """How many threads a product takes, where several alignments run side by side."""
 
 import concurrent.futures
+import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -9,7 +12,7 @@ import numpy as np  # noqa: F401 - the library that is limited
 from threadpoolctl import threadpool_info
 
 import onebasin as ob
-from onebasin._cores import SHORT, one_blas_thread, threads_for_products
+from onebasin._core.cores import SHORT, one_blas_thread, threads_for_products
 from onebasin.align.assignment import Assignment
 from onebasin.align.matching import largest_product
 
@@ -60,3 +63,16 @@ def test_the_largest_product_of_an_alignment():
     symmetry = ob.discover(net.apply, net.init(jax.random.key(0), x), x)
     # 5 x 11 with itself along the 5: fewer than the 7 x 5 between the layers along the 7.
     assert largest_product(symmetry) == max(3 * 7 * 7, 7 * 5 * 7, 5 * 11 * 5)
+
+
+def test_cores_are_those_of_the_process():
+    """A container or a job of two cores on a host of sixty-four has two."""
+    script = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from onebasin._core.cores import num_cores; print(num_cores())"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "ONEBASIN_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "1"

@@ -19,8 +19,15 @@ _limits: Any = None
 
 
 def num_cores() -> int:
-    """What `ONEBASIN_THREADS` says, as a worker of an engine has its share; else all there are."""
-    return int(os.environ.get("ONEBASIN_THREADS") or os.cpu_count() or 1)
+    """What `ONEBASIN_THREADS` says, as a worker of an engine has its share; else all it may use."""
+    return int(os.environ.get("ONEBASIN_THREADS") or usable_cores())
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on: in a container or a job fewer than the host has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextlib.contextmanager
