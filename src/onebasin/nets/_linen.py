@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 
 from onebasin.nets.net import Net
+from onebasin.nets.state import has_state, join
 
 Array = jax.Array
 Activation = Callable[[Array], Array]
@@ -77,8 +78,32 @@ def as_net(module: nn.Module) -> Net:
         return variables["params"] if set(variables) == {"params"} else dict(variables)
 
     def apply(params: Any, inputs: Array) -> Any:
-        stateful = isinstance(params, Mapping) and "batch_stats" in params
-        return module.apply(params if stateful else {"params": params}, inputs)
+        return module.apply(params if has_state(params) else {"params": params}, inputs)
+
+    return Net(init, apply)
+
+
+def as_trained_net(module: Callable[[bool], nn.Module]) -> Net:
+    """Wrap a Flax module that behaves otherwise while it is trained.
+
+    Args:
+        module: The module, given whether it is being trained.
+    """
+    still, training = module(False), module(True)
+
+    def init(key: Array, inputs: Array) -> Any:
+        return dict(still.init(key, inputs))
+
+    def apply(params: Any, inputs: Array, *, state: Any = None, train: bool = False) -> Any:
+        variables = params if state is None else join(params, state)
+        if not has_state(variables):
+            raise ValueError(
+                "the network has running statistics and got weights alone, expected "
+                "{'params': ..., 'batch_stats': ...}, or state= beside the weights."
+            )
+        if not train:
+            return still.apply(variables, inputs)
+        return training.apply(variables, inputs, mutable=sorted(set(variables) - {"params"}))
 
     return Net(init, apply)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from onebasin.nets.net import Net, net_of
+from onebasin.nets.state import join, split
 
 
 @functools.lru_cache(maxsize=64)
@@ -34,9 +35,13 @@ def in_bfloat16(net: Net) -> Net:
     """
     whole = net_of(net)
 
-    def apply(params: Any, inputs: Any) -> Any:
-        outputs = whole.apply(*_cast((params, inputs), jnp.bfloat16))
-        return _cast(outputs, jnp.float32)
+    # So that it is seen whether the network can be told that it is being trained.
+    @functools.wraps(whole.apply)
+    def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
+        # Running statistics are sums of many small steps, which half precision would lose.
+        weights, state = split(params)
+        half = join(_cast(weights, jnp.bfloat16), state)
+        return _cast(whole.apply(half, _cast(inputs, jnp.bfloat16), **kwargs), jnp.float32)
 
     return Net(whole.init, apply)
 
