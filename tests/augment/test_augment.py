@@ -48,8 +48,8 @@ def test_without_padding_and_flips_nothing_changes():
 
 
 def test_a_cutout_hides_one_square():
-    found = np.asarray(ob.augment.cutout(3, fill=9.0)(key(), numbered(64, 16, 16)))
-    hidden = (found == 9).all(-1)
+    found = np.asarray(ob.augment.cutout(3, fill=99.0)(key(), numbered(64, 16, 16)))
+    hidden = (found == 99).all(-1)
     for image in hidden:
         rows, columns = np.flatnonzero(image.any(1)), np.flatnonzero(image.any(0))
         assert 2 <= len(rows) <= 3
