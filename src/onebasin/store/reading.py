@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import json
 import math
 import os
 import threading
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from onebasin._core.files import FileError, open_regular, parse_json
+from onebasin._core.files import FileError, open_regular
 from onebasin.store.errors import StoreError
 from onebasin.store.tensors import DTYPES, SEAL, Checksum, checksum_of
 
@@ -213,46 +214,50 @@ def _row_bytes(file: TensorFile, name: str) -> int:
 
 def _parsed(text: bytes, size: int) -> Header:
     """A header, after the same checks that safetensors makes."""
-    content = parse_json(text)
+    try:
+        # Nothing in it may be nested, as what follows finds.
+        content = json.loads(text.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("the header is nested") from error
     if not isinstance(content, dict):
         raise ValueError("the header is no object")
     metadata = content.pop("__metadata__", {})
-    if not _is_strings(metadata):
+    if not isinstance(metadata, dict) or any(type(x) is not str for x in metadata.values()):
         raise ValueError("the metadata are not strings")
     body = 8 + len(text)
-    dtypes, shapes, places = {}, {}, {}
+    dtypes, shapes, starts, places = {}, {}, {}, []
     for name, entry in content.items():
-        dtypes[name], shapes[name], places[name] = _entry(entry)
+        dtypes[name], shapes[name], place = _entry(entry)
+        starts[name] = body + place[0]
+        places.append(place)
     end = 0
-    for start, stop in sorted(places.values()):
+    for start, stop in sorted(places):
         if start != end:
             raise ValueError("the tensors do not lie side by side")
         end = stop
     if body + end != size:
         raise ValueError("the tensors do not fill the file")
-    return Header(metadata, dtypes, shapes, {name: body + at for name, (at, _) in places.items()})
+    return Header(metadata, dtypes, shapes, starts)
 
 
 def _entry(entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]]:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError("a tensor is not described by type, shape and place")
-    dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or not _is_counts(shape) or not _is_counts(place):
-        raise ValueError("type, shape or place of a tensor are none")
-    if len(shape) > MOST_AXES or len(place) != 2 or place[0] > place[1]:
-        raise ValueError("the shape or place of a tensor cannot be")
-    kind = DTYPES.get(dtype)
+    """Type, shape and place of a tensor."""
+    try:
+        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    except (KeyError, TypeError) as error:
+        raise ValueError("a tensor is not described by type, shape and place") from error
+    if type(dtype) is not str or type(shape) is not list:
+        raise ValueError("type or shape of a tensor are none")
+    if len(entry) != 3 or len(shape) > MOST_AXES:
+        raise ValueError("a tensor has other parts, or too many axes")
+    for count in (*shape, start, stop):
+        if type(count) is not int or not 0 <= count < 2**62:
+            raise ValueError("shape or place of a tensor cannot be")
     # NumPy counts the bytes of an empty array as if it had one element along each axis.
-    if math.prod(max(n, 1) for n in shape) * (kind.itemsize if kind else 1) > 2**62:
+    if 0 in shape and math.prod(n for n in shape if n) >= 2**58:
         raise ValueError("the shape of a tensor cannot be")
-    if kind and math.prod(shape) * kind.itemsize != place[1] - place[0]:
+    size = stop - start
+    fits = math.prod(shape) * DTYPES[dtype].itemsize == size if dtype in DTYPES else size >= 0
+    if not fits:
         raise ValueError("the shape of a tensor does not fit its place")
-    return dtype, tuple(shape), (place[0], place[1])
-
-
-def _is_strings(found: Any) -> bool:
-    return isinstance(found, dict) and all(isinstance(x, str) for x in found.values())
-
-
-def _is_counts(found: Any) -> bool:
-    return isinstance(found, list) and all(type(n) is int and n >= 0 for n in found)
+    return dtype, tuple(shape), (start, stop)
