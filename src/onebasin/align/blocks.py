@@ -184,7 +184,10 @@ class Blocks:
         ended = run_tasks(self._engine, tasks, title=f"round {number + 1}", total=len(orders))
         for _ in ended if progress is None else progress(ended, f"round {number + 1}", len(orders)):
             pass
-        self._results = [seals.unseal(Path(order.file), order.question)[0] for order in orders]
+        # Sums of draws are as large as networks, and there is one for each block.
+        self._results = [
+            seals.unseal(Path(order.file), order.question, mapped=True)[0] for order in orders
+        ]
         found = [_state(result) for result in self._results]
         joined = State(
             {k: np.concatenate([s.permutations[k] for s in found]) for k in states.permutations},

@@ -4,6 +4,7 @@ from onebasin.store.checkpoint import load_params, save_params
 from onebasin.store.datatree import to_datatree
 from onebasin.store.errors import CheckpointError, DamageWarning, StoreError
 from onebasin.store.posteriors import load, save
+from onebasin.store.recovery import Recovery
 from onebasin.store.run import Run
 from onebasin.store.stream import StoredStream
 from onebasin.store.torch_layout import TorchTensor, open_torch, torch_mapping
@@ -12,6 +13,7 @@ from onebasin.store.transaction import Transaction
 __all__ = [
     "CheckpointError",
     "DamageWarning",
+    "Recovery",
     "Run",
     "StoreError",
     "StoredStream",

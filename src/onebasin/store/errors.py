@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 
 class StoreError(ValueError):
     """A run or a file could not be written, read or trusted; the message names the file."""
@@ -11,5 +14,25 @@ class CheckpointError(StoreError):
     """A file could not be written, or does not hold the model; the message is one sentence."""
 
 
+class ManifestError(StoreError):
+    """The manifest of a run is lost or damaged; the message names the file."""
+
+
 class DamageWarning(UserWarning):
     """Part of a run cannot be trusted and was left out; the message names the files."""
+
+
+def checked_path(path: str | os.PathLike[str], error: type[StoreError] = StoreError) -> Path:
+    """A path that the system can have.
+
+    Raises:
+        StoreError: If it holds a character that no name may; of the type `error`.
+    """
+    text = os.fspath(path)
+    try:
+        good = "\0" not in text and bool(os.fsencode(text) or True)
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise error(f"got the path {text!r:.200}, which has characters that no name has.")
+    return Path(text)

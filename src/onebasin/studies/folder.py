@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
+from onebasin._core.files import replacing, sha256_of
 from onebasin.store.manifest import now, versions
-from onebasin.store.tensors import replacing, sha256_of
 from onebasin.studies.errors import StudyError
 from onebasin.studies.results import Figure, Section, Table
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
+from onebasin._core.files import sha256_of
 from onebasin.engine import Engine
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
-from onebasin.store.tensors import sha256_of
 from onebasin.studies.config import Config, StudyConfig
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import (
