@@ -21,6 +21,7 @@ import numpy as np
 
 from onebasin._factory import is_torch
 from onebasin.infer.priors import Normal, Prior
+from onebasin.infer.traced import programs_of
 from onebasin.nets import Net
 from onebasin.nets.net import is_net, net_of
 from onebasin.posterior import Draws, Gaussian
@@ -255,7 +256,11 @@ class Problem:
         return Gaussian(mean, std, factor, info)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this problem from others, for the record of a run."""
+        """What tells this problem from others: its numbers, its data, and its programs.
+
+        Networks, likelihoods and priors of one's own count by what they compute, whatever they are
+        called and wherever they are written.
+        """
         parameters = {name: list(x.shape) for name, x in named_leaves(self.shapes())}
         scale = jax.tree.map(lambda x: float(x), self.prior.scale)
         return {
@@ -265,7 +270,10 @@ class Problem:
             "temperature": float(self.temperature),
             "parameters": parameters,
             "data": self._digest(),
+            **programs_of(self),
         }
+
+    __fingerprint__ = fingerprint
 
     def _digest(self) -> str:
         """A hash of the data, worked out once: each network of a population may ask for it."""
