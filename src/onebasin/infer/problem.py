@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin._factory import is_torch
+from onebasin.infer.examples import check_data, on_device
 from onebasin.infer.priors import Normal, Prior
 from onebasin.infer.traced import programs_of
 from onebasin.nets import Net
@@ -98,7 +99,7 @@ class Problem:
         self.net = net_of(net)
         if not is_net(self.net) and not is_torch(net):
             raise TypeError(
-                f"the network is a {type(net).__name__}, expected an onebasin.Net, a pair "
+                f"the network is a {_kind(net)}, expected an onebasin.Net, a pair "
                 "(init, apply) of functions init(key, inputs) and apply(params, inputs), or a "
                 "PyTorch module"
             )
@@ -293,8 +294,8 @@ class Problem:
             raise ValueError(
                 f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
             )
-        inputs = jax.tree.map(jnp.asarray, with_arrays(train[0], "the inputs"))
-        targets = jnp.asarray(with_arrays(train[1], "the targets"))
+        inputs = on_device(with_arrays(train[0], "the inputs"), "the inputs")
+        targets = on_device(with_arrays(train[1], "the targets"), "the targets")
         # In the order in which the message names them.
         counts = dict.fromkeys(x.shape[:1] for x in (*jax.tree.leaves(inputs), targets))
         if () in counts:
@@ -307,6 +308,8 @@ class Problem:
                 f"inputs and targets have {' and '.join(str(c[0]) for c in counts)} "
                 "examples, expected the same number, and at least one, along their first axis"
             )
+        check_data(inputs, "the inputs")
+        check_data(targets, "the targets")
         self.inputs, self.targets = inputs, targets
         if is_torch(self.net):
             from onebasin.torch import from_torch
@@ -328,6 +331,10 @@ class Problem:
                 )
             return inputs, targets.reshape(outputs.shape).astype(outputs.dtype)
         return inputs, targets
+
+
+def _kind(net: Any) -> str:
+    return "function" if callable(net) and not isinstance(net, type) else type(net).__name__
 
 
 def _checked_labels(labels: jax.Array, outputs: Any) -> jax.Array:

@@ -1,5 +1,6 @@
 """What the Flax networks of this room share."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -71,16 +72,26 @@ def as_images(inputs: Array, net: str) -> Array:
 
 def as_net(module: nn.Module) -> Net:
     """Wrap a Flax module: `params` alone where that is its only collection, else all of them."""
+    return Net(_Init(module), _Apply(module))
 
-    def init(key: Array, inputs: Array) -> Any:
-        variables = module.init(key, inputs)
+
+# Objects and not closures, so that networks can be pickled and equal ones share programs.
+@dataclasses.dataclass(frozen=True)
+class _Init:
+    module: nn.Module
+
+    def __call__(self, key: Array, inputs: Array) -> Any:
+        variables = self.module.init(key, inputs)
         return variables["params"] if set(variables) == {"params"} else dict(variables)
 
-    def apply(params: Any, inputs: Array) -> Any:
-        stateful = isinstance(params, Mapping) and "batch_stats" in params
-        return module.apply(params if stateful else {"params": params}, inputs)
 
-    return Net(init, apply)
+@dataclasses.dataclass(frozen=True)
+class _Apply:
+    module: nn.Module
+
+    def __call__(self, params: Any, inputs: Array) -> Any:
+        stateful = isinstance(params, Mapping) and "batch_stats" in params
+        return self.module.apply(params if stateful else {"params": params}, inputs)
 
 
 max_pool = functools.partial(nn.max_pool, padding="VALID")

@@ -1,6 +1,8 @@
 """Networks whose arithmetic is in half precision while their parameters stay in single."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,12 +35,16 @@ def in_bfloat16(net: Net) -> Net:
         (dtype('float32'), True)
     """
     whole = net_of(net)
+    return Net(whole.init, _InBfloat16(whole.apply))
 
-    def apply(params: Any, inputs: Any) -> Any:
-        outputs = whole.apply(*_cast((params, inputs), jnp.bfloat16))
+
+@dataclasses.dataclass(frozen=True)
+class _InBfloat16:
+    apply: Callable[[Any, Any], Any]
+
+    def __call__(self, params: Any, inputs: Any) -> Any:
+        outputs = self.apply(*_cast((params, inputs), jnp.bfloat16))
         return _cast(outputs, jnp.float32)
-
-    return Net(whole.init, apply)
 
 
 def _cast(tree: Any, dtype: Any) -> Any:
