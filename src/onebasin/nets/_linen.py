@@ -1,5 +1,6 @@
 """What the Flax networks of this room share."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -72,15 +73,25 @@ def as_images(inputs: Array, net: str) -> Array:
 
 def as_net(module: nn.Module) -> Net:
     """Wrap a Flax module: `params` alone where that is its only collection, else all of them."""
+    return Net(_Init(module), _Apply(module))
 
-    def init(key: Array, inputs: Array) -> Any:
-        variables = module.init(key, inputs)
+
+# Objects and not closures, so that networks can be pickled and equal ones share programs.
+@dataclasses.dataclass(frozen=True)
+class _Init:
+    module: nn.Module
+
+    def __call__(self, key: Array, inputs: Array) -> Any:
+        variables = self.module.init(key, inputs)
         return variables["params"] if set(variables) == {"params"} else dict(variables)
 
-    def apply(params: Any, inputs: Array) -> Any:
-        return module.apply(params if has_state(params) else {"params": params}, inputs)
 
-    return Net(init, apply)
+@dataclasses.dataclass(frozen=True)
+class _Apply:
+    module: nn.Module
+
+    def __call__(self, params: Any, inputs: Array) -> Any:
+        return self.module.apply(params if has_state(params) else {"params": params}, inputs)
 
 
 def as_trained_net(module: Callable[[bool], nn.Module]) -> Net:
@@ -90,11 +101,17 @@ def as_trained_net(module: Callable[[bool], nn.Module]) -> Net:
         module: The module, given whether it is being trained.
     """
     still, training = module(False), module(True)
+    return Net(_Init(still), _TrainedApply(still, training))
 
-    def init(key: Array, inputs: Array) -> Any:
-        return dict(still.init(key, inputs))
 
-    def apply(params: Any, inputs: Array, *, state: Any = None, train: bool = False) -> Any:
+@dataclasses.dataclass(frozen=True)
+class _TrainedApply:
+    still: nn.Module
+    training: nn.Module
+
+    def __call__(
+        self, params: Any, inputs: Array, *, state: Any = None, train: bool = False
+    ) -> Any:
         variables = params if state is None else join(params, state)
         if not has_state(variables):
             raise ValueError(
@@ -102,10 +119,8 @@ def as_trained_net(module: Callable[[bool], nn.Module]) -> Net:
                 "{'params': ..., 'batch_stats': ...}, or state= beside the weights."
             )
         if not train:
-            return still.apply(variables, inputs)
-        return training.apply(variables, inputs, mutable=sorted(set(variables) - {"params"}))
-
-    return Net(init, apply)
+            return self.still.apply(variables, inputs)
+        return self.training.apply(variables, inputs, mutable=sorted(set(variables) - {"params"}))
 
 
 max_pool = functools.partial(nn.max_pool, padding="VALID")

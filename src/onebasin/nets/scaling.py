@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from onebasin.nets.net import Net, net_of
+from onebasin.nets.state import is_trained_apart
 
 
 def scale_inputs(
@@ -39,13 +41,46 @@ def scale_inputs(
     shift, scale = np.asarray(mean, np.float32), np.asarray(std, np.float32)
     if not np.all(np.isfinite(shift)) or not np.all(np.isfinite(scale)) or np.any(scale <= 0):
         raise ValueError(f"got mean={mean} and std={std}, expected finite numbers and positive std")
-    whole = net_of(net)
+    if max(shift.ndim, scale.ndim) > 1:
+        raise ValueError(
+            f"got mean of shape {shift.shape} and std of shape {scale.shape}, expected a "
+            "number, or one for each entry of the last axis"
+        )
+    whole, scaling = net_of(net), _Scaling(_plain(shift), _plain(scale))
+    return Net(_ScaledInit(whole.init, scaling), _ScaledApply(whole.apply, scaling))
 
-    def scaled(inputs: Any) -> Any:
-        return (jnp.asarray(inputs, jnp.float32) - shift) / scale
 
-    @functools.wraps(whole.apply)
-    def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
-        return whole.apply(params, scaled(inputs), **kwargs)
+def _plain(array: np.ndarray) -> Any:
+    return tuple(array.tolist()) if array.ndim else array.item()
 
-    return Net(lambda key, inputs: whole.init(key, scaled(inputs)), apply)
+
+@dataclasses.dataclass(frozen=True)
+class _Scaling:
+    mean: Any
+    std: Any
+
+    def __call__(self, inputs: Any) -> jax.Array:
+        shift, scale = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
+        return (jnp.asarray(inputs).astype(jnp.float32) - shift) / scale
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScaledInit:
+    init: Callable[..., Any]
+    scaling: _Scaling
+
+    def __call__(self, key: jax.Array, inputs: Any) -> Any:
+        return self.init(key, self.scaling(inputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScaledApply:
+    apply: Callable[..., Any]
+    scaling: _Scaling
+
+    @property
+    def takes_train(self) -> bool:
+        return is_trained_apart(self.apply)
+
+    def __call__(self, params: Any, inputs: Any, **kwargs: Any) -> Any:
+        return self.apply(params, self.scaling(inputs), **kwargs)

@@ -39,9 +39,14 @@ def join(weights: Any, state: Mapping[str, Any]) -> Any:
 
 
 def is_trained_apart(apply: Any) -> bool:
-    """Whether a network's function can be told that it is being trained: it takes `train`."""
+    """Whether a network's function can be told that it is being trained: it takes `train`.
+
+    What wraps another function says so by its attribute `takes_train`.
+    """
+    said = getattr(apply, "takes_train", None)
+    if said is not None:
+        return bool(said)
     try:
-        found = inspect.signature(apply).parameters
+        return "train" in inspect.signature(apply).parameters
     except (TypeError, ValueError):
         return False
-    return "train" in found
