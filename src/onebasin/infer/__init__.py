@@ -9,6 +9,7 @@ from onebasin.infer.mclmc import mclmc
 from onebasin.infer.mean_field import mean_field
 from onebasin.infer.multi_mode import multi_mode
 from onebasin.infer.nuts import nuts
+from onebasin.infer.optimizers import adam, sgd
 from onebasin.infer.priors import Laplace, Normal, Prior, StudentT
 from onebasin.infer.problem import Problem
 from onebasin.infer.sghmc import sghmc
@@ -22,6 +23,7 @@ __all__ = [
     "Prior",
     "Problem",
     "StudentT",
+    "adam",
     "dropout",
     "ensemble",
     "hmc",
@@ -30,6 +32,7 @@ __all__ = [
     "mean_field",
     "multi_mode",
     "nuts",
+    "sgd",
     "sghmc",
     "sgld",
     "swag",

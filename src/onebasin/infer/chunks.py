@@ -182,7 +182,7 @@ def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
 def read(chunk: Chunk, problem: Problem, seals: Seals) -> Any:
     """The posterior of one chunk, from its file."""
     file = Path(chunk.file)
-    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.shapes())
+    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.network_shapes())
     if isinstance(found, Mixture):
         own = json.loads(notes["components"])
         pairs = zip(found.components, own, strict=True)

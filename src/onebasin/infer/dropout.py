@@ -143,7 +143,7 @@ def _outgoing(operand: Captured, axes: tuple[int, ...], symmetry: Symmetry) -> A
 def units_of(problem: Problem) -> HiddenUnits:
     """The hidden units of a problem's network."""
     leaves, structure = jax.tree.flatten((problem.shapes(), jax.eval_shape(problem.example)))
-    return _units(problem.net, structure, tuple((x.shape, x.dtype) for x in leaves))
+    return _units(problem.learner, structure, tuple((x.shape, x.dtype) for x in leaves))
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.loop import Journal, by_member, modes, summary
+from onebasin.infer.optimizers import Recipe
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Draws
 from onebasin.store import Run
@@ -33,7 +34,7 @@ def ensemble(
     num_networks: int = 5,
     epochs: int | None = None,
     batch_size: int | None = None,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: optax.GradientTransformation | Recipe | None = None,
     learning_rate: float | None = None,
     objective: str = "map",
     init: Any = "random",
@@ -53,7 +54,8 @@ def ensemble(
         epochs: Passes over the data; by default 50, or as many as make 2,000 steps, 5,000 where
             they are cheap and `learning_rate` is not given either.
         batch_size: Examples per step; by default 100, or all of smaller data.
-        optimizer: Any optax optimiser; by default Adam with a cosine schedule.
+        optimizer: Any optax optimiser, or what `sgd` or `adam` of this room return, whose rate goes
+            by the length of the training; by default Adam with a cosine schedule.
         learning_rate: Of the default optimiser; by default 3e-3, or 3e-2 where passes over the data
             are cheap and `epochs` is not given either.
         objective: "map", or "likelihood" for no prior term (weight decay, if any, is then the

@@ -20,7 +20,7 @@ import numpy as np
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
@@ -165,6 +165,7 @@ def hmc(
         Draws(100 draws of 1 weights, 2 modes)
     """
     arguments = dict(locals())
+    check_whole_data("hmc", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, leapfrogs=max_leapfrogs)
     check_rates(step_size=step_size, trajectory_length=trajectory_length)
     chains.check_acceptance(target_acceptance)

@@ -111,6 +111,11 @@ def laplace(
     """
     arguments = dict(locals())
     _check(structure, prior_precision, num_samples, rank, probes)
+    if problem.has_state:
+        raise ValueError(
+            "laplace takes the curvature example by example, and the network has running "
+            "statistics, in which examples meet: take norm='frn', 'layer' or 'group', or swag"
+        )
     journal = Journal.open(laplace, key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_curvature, for_prior, for_draws = jax.random.split(key, 5)
     networks = training.starting_points(for_init, problem, num_networks, init)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.hmc import outputs_of, product_precision
 from onebasin.infer.loop import Journal
@@ -124,6 +124,7 @@ def mclmc(
     arguments = dict(locals())
     import blackjax
 
+    check_whole_data("mclmc", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, tuning=num_tuning_steps)
     check_rates(energy_variance=energy_variance)
     journal = Journal.open(mclmc, key, problem, arguments, run, progress, chunk)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
 from onebasin.infer.loop import Journal
@@ -104,6 +104,7 @@ def nuts(
         DivergenceError: If the log density of a chain is not finite.
     """
     arguments = dict(locals())
+    check_whole_data("nuts", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, doublings=max_doublings)
     check_rates(step_size=step_size)
     chains.check_acceptance(target_acceptance)

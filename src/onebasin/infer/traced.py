@@ -19,7 +19,15 @@ _KNOWN = weakref.WeakKeyDictionary()
 
 def programs_of(problem: Problem) -> dict[str, str]:
     """A hash of each of a problem's programs, traced once: each chunk of a population may ask."""
-    parts = (problem.net, problem.likelihood, problem.prior, problem.noise, problem.temperature)
+    parts = (
+        problem.learner,
+        problem.augment,
+        problem.likelihood,
+        problem.prior,
+        problem.noise,
+        problem.temperature,
+        problem.num_effective,
+    )
     kind = jax.tree.map(lambda x: (x.shape, x.dtype), (problem.inputs, problem.targets))
     known, found = _KNOWN.get(problem, ((), {}))
     if (
@@ -36,9 +44,16 @@ def _traced(problem: Problem) -> dict[str, str]:
     key = jax.random.key(0)
     params, batch = problem.shapes(), jax.eval_shape(lambda: (problem.inputs, problem.targets))
     unknowns = jax.eval_shape(problem.join, params)
+    further = {}
+    if problem.augment is not None:
+        further["augmentation"] = program(problem.augment, key, batch[0])
+    if problem.has_state:
+        whole = problem.network_shapes()
+        further["network as it predicts"] = program(problem.net.apply, whole, batch[0])
     return {
-        "network": program(problem.net.apply, params, batch[0]),
-        "start": program(problem.net.init, key, jax.eval_shape(problem.example)),
+        **further,
+        "network": program(problem.learner.apply, params, batch[0]),
+        "start": program(problem.learner.init, key, jax.eval_shape(problem.example)),
         "prior density": program(problem.prior.log_density, params),
         "prior draw": program(lambda key: problem.prior.sample(key, params), key),
         "log density": program(problem.log_density, unknowns, batch),

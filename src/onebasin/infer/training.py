@@ -14,8 +14,10 @@ import optax
 
 from onebasin.infer.checks import check_rates
 from onebasin.infer.loop import Journal
+from onebasin.infer.optimizers import Recipe
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Batch, Problem
+from onebasin.nets.state import split
 from onebasin.posterior import Draws
 from onebasin.posterior.trees import check_same, num_weights
 
@@ -69,8 +71,9 @@ class Epochs:
                 variables, memory = carry
                 own, j = xs
                 noise = jax.random.fold_in(for_noise, j)
+                batch = problem.take(own, noise)
                 loss, gradient = jax.value_and_grad(
-                    lambda v: self.objective(problem, v, problem.take(own), noise)
+                    lambda v: self.objective(problem, v, batch, noise)
                 )(variables)
                 updates, memory = self.optimizer.update(gradient, memory, variables)
                 return (optax.apply_updates(variables, updates), memory), loss
@@ -91,7 +94,7 @@ def train(
     variables: Any,
     objective: Objective,
     *,
-    optimizer: optax.GradientTransformation | None,
+    optimizer: optax.GradientTransformation | Recipe | None,
     learning_rate: float | None,
     epochs: int | None,
     batch_size: int | None,
@@ -108,7 +111,7 @@ def train(
         problem: The data and the target.
         variables: Stacked start of all members.
         objective: objective(problem, variables, batch, key) of one member, to be minimised.
-        optimizer: Any optax optimiser; None for Adam with a cosine schedule.
+        optimizer: Any optax optimiser, or a recipe for one; None for Adam with a cosine schedule.
         learning_rate: Of that Adam; None for 3e-3.
         epochs: Passes over the data; None for 50, or as many as make 2,000 steps. Where they are
             cheap, and neither they nor the rate nor the optimiser is given, as many as make 5,000
@@ -134,13 +137,14 @@ def train(
     if optimizer is None:
         given = rate if learning_rate is None else learning_rate
         optimizer = default_optimizer(given, epochs * steps)
+    rule = optimizer.build(epochs * steps) if isinstance(optimizer, Recipe) else optimizer
     members = jax.tree.leaves(variables)[0].shape[0]
     state = (
         variables,
-        jax.vmap(optimizer.init)(variables),
+        jax.vmap(rule.init)(variables),
         jax.random.split(key, members),
     )
-    step = Epochs(objective, optimizer, batch_size, every or 1, 1, snapshot if every else None)
+    step = Epochs(objective, rule, batch_size, every or 1, 1, snapshot if every else None)
     one = jax.tree.map(lambda x: jax.eval_shape(lambda x: x[0], x), state)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     group = group_size(
@@ -219,14 +223,20 @@ def starting_points(key: jax.Array, problem: Problem, count: int, init: Any) -> 
                 f"got {len(init)} networks to start from, expected {count}: one for each chain or "
                 "network"
             )
-        params = jax.tree.map(jnp.asarray, init.params)
+        params = _weights(problem, jax.tree.map(jnp.asarray, init.params))
         check_same(problem.shapes(), params, "the network", "init", (count,))
     else:
+        init = _weights(problem, init)
         check_same(problem.shapes(), init, "the network", "init")
         params = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *np.shape(x))), init)
     if not problem.learns_noise:
         return params
     return problem.join(params, jnp.zeros(count))
+
+
+def _weights(problem: Problem, params: Any) -> Any:
+    """Weights alone: running statistics are estimated anew."""
+    return split(params)[0] if problem.has_state else params
 
 
 @jax.jit
