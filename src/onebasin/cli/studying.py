@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
+from onebasin._core.text import shortened
 from onebasin.cli.messages import fail, print_json, working
 from onebasin.cli.networks import JsonOption
 
@@ -199,10 +199,14 @@ def _stoppable(folder: Path) -> Iterator[None]:
 
 
 def _field(item: str) -> tuple[str, Any]:
+    from onebasin.studies.fields import FieldsError, parse_yaml
+
     name, equals, value = item.partition("=")
     if not equals or not name:
-        raise ValueError(f"got --set {item!r}, expected FIELD=VALUE, as hmc.num_samples=50")
+        raise ValueError(
+            f"got --set {shortened(item)!r}, expected FIELD=VALUE, as hmc.num_samples=50"
+        )
     try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ValueError(f"got --set {item!r}, and the value is no YAML") from error
+        return name, parse_yaml(value)
+    except FieldsError as error:
+        raise ValueError(f"got --set {shortened(item)!r}, which is no YAML: {error}") from error
