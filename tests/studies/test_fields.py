@@ -1,7 +1,6 @@
 """Configurations that somebody else may have written: one sentence for each, soon, and small."""
 
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -86,6 +85,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 SMALL = """
 import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (3 * 2**30, 3 * 2**30))
 from onebasin.studies import StudyError, load_config
 from onebasin.studies.compact import CompactConfig
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -99,16 +99,11 @@ except StudyError as error:
 def test_references_take_no_memory(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(ALIASES + "seed: *a8\n")
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (3 * 2**30, 3 * 2**30))
-
     done = subprocess.run(
         [sys.executable, "-c", SMALL, str(file)],
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=small,
     )
     assert done.returncode == 0, done.stderr[-500:]
     kilobytes, length = map(int, done.stdout.split())

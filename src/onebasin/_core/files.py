@@ -14,6 +14,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file in one step."""
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Removes a file, a folder with all that is in it, or a link without what it leads to.
+
+    Raises:
+        OSError: If it cannot be removed; it may be missing.
+    """
+    path = Path(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -14,12 +14,12 @@ SHOWN = 80
 
 
 def readable(text: Any) -> str:
-    """A text with what is not to be read spelt out, such as a name that is not UTF-8.
+    r"""A text with what is not to be read spelt out, such as a name that is not UTF-8.
 
     Example:
         >>> from onebasin._core.text import readable
-        >>> print(readable("caf\\udce9 \\x1b[2J"))
-        caf\\xe9 \\x1b[2J
+        >>> print(readable("caf\udce9 \x1b[2J"))
+        caf\xe9 \x1b[2J
     """
     return _UNREADABLE.sub(lambda found: _spelt(found[0]), str(text))
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
+from onebasin._core.files import replacing
+from onebasin._core.text import readable
 from onebasin.report import figures, palette, parts, reading
 from onebasin.store.manifest import version_of
-from onebasin.store.tensors import replacing
 from onebasin.studies import StudyError
 
 NAME = "report.html"

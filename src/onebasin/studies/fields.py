@@ -37,7 +37,9 @@ def parse_yaml(text: str) -> Any:
         raise
     # Tags and dates are handed to Python's own types, whatever is in them.
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-        raise FieldsError(f"it has a value that is none of its kind ({shortened(error)})") from error
+        raise FieldsError(
+            f"it has a value that is none of its kind ({shortened(error)})"
+        ) from error
 
 
 def _check_events(text: str) -> None:
