@@ -15,7 +15,6 @@ import jinja2
 from markupsafe import Markup, escape
 
 from onebasin._core.files import replacing
-from onebasin._core.text import readable
 from onebasin.report import figures, palette, parts, reading
 from onebasin.store.manifest import version_of
 from onebasin.studies import StudyError

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onebasin._core.files import FileError, read_bytes, remove, write_text
+from onebasin._core.files import FileError, read_bytes, remove
 from onebasin._core.text import readable
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import RUN, Whole, claim, read_stage, run_note
@@ -129,7 +129,8 @@ def _write_tables(folder: Path, found: Mapping[str, Whole]) -> None:
             for item in items:
                 if isinstance(item, Table):
                     (folder / name).mkdir(exist_ok=True)
-                    write_text(folder / name / f"{stage}-{item.name}.csv", item.to_csv())
+                    path = folder / name / f"{stage}-{item.name}.csv"
+                    path.write_text(item.to_csv(), encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager

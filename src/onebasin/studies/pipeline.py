@@ -21,14 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
-from onebasin._core.files import (
-    FileError,
-    check_own_folder,
-    read_bytes,
-    remove,
-    sha256_of,
-    write_text,
-)
+from onebasin._core.files import FileError, check_own_folder, read_bytes, remove, sha256_of
 from onebasin.engine import Engine
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
@@ -314,7 +307,9 @@ def _spent(work: Path, seconds: float | None = None) -> float:
     path = work / "seconds"
     if seconds is not None:
         with contextlib.suppress(FileNotFoundError):
-            write_text(path, repr(seconds))
+            # Whatever has its name is not written to: it may be a link.
+            remove(path)
+            path.write_text(repr(seconds), encoding="utf-8")
         return seconds
     try:
         spent = float(read_bytes(path, largest=100))
