@@ -7,9 +7,7 @@ import reprlib
 from typing import Any
 
 # What moves a cursor, turns the direction of what follows, or is half of a character.
-_UNREADABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+_UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 SHOWN = 80
 
 
