@@ -145,9 +145,8 @@ def is_loopback(address: str) -> bool:
 def asks_for_token(ray: Any) -> bool:
     """Whether Ray shows a token, and expects one of all others."""
     try:
-        return bool(
-            ray._raylet.get_authentication_mode() != ray._raylet.AuthenticationMode.DISABLED
-        )
+        raylet = ray._raylet
+        return bool(raylet.get_authentication_mode() != raylet.AuthenticationMode.DISABLED)
     except AttributeError:
         return os.environ.get("RAY_AUTH_MODE", "").lower() not in ("", "disabled")
 
