@@ -12,12 +12,12 @@ BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def to_text(rows: Iterable[Sequence[Any]]) -> str:
-    r"""Rows of texts, numbers and None as CSV.
+    """Rows of texts, numbers and None as CSV.
 
     Example:
         >>> from onebasin.studies.sheets import to_text
-        >>> to_text([["=1+1", -1.5, None]])
-        "'=1+1,-1.5,\\n"
+        >>> print(to_text([["=1+1", -1.5, None]]), end="")
+        '=1+1,-1.5,
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
