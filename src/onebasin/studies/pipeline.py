@@ -12,6 +12,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import math
 import secrets
 import shutil
 import time
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
-from onebasin._core.files import sha256_of
+from onebasin._core.files import FileError, check_own_folder, read_bytes, remove, sha256_of
 from onebasin.engine import Engine
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
@@ -32,10 +33,12 @@ from onebasin.studies.folder import (
     claim,
     machine,
     put_in_place,
+    work_of,
     write_run,
-    write_tables,
 )
 from onebasin.studies.helpers import helpers
+from onebasin.studies.keeping import write_tables
+from onebasin.studies.notes import sealed
 from onebasin.studies.order import in_parallel, one_by_one, to_look_at
 from onebasin.studies.sources import sources
 from onebasin.studies.step import BEGUN, Step
@@ -172,7 +175,7 @@ class Study(Generic[Config]):
                 if engine is None or not callable(engine):
                     self._run(config, folder, progress, say, engine, chosen, named, num_helpers)
                 else:
-                    with engine(folder / "work" / "engine") as opened:
+                    with engine(_own(folder / "work" / "engine")) as opened:
                         self._run(config, folder, progress, say, opened, chosen, named, num_helpers)
             finally:
                 lock.release()
@@ -237,9 +240,15 @@ class Study(Generic[Config]):
                 "engine": None if engine is None else engine.name,
             },
         )
-        begun = (folder / "work").glob(f"*/{BEGUN}*")
+        begun = (
+            path
+            for work in (folder / "work").glob("*")
+            if not work.is_symlink()
+            for path in work.glob(f"{BEGUN}*")
+        )
         for left in (*(folder / "stages").glob(".*"), *begun):
-            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(left)
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
         with helpers(num_helpers, self.name, folder, say):
@@ -262,9 +271,8 @@ def do(
     start = time.perf_counter()
     # A name of its own: a worker that was given up may still be writing to another.
     place = folder / "stages" / f".{stage.name}-{secrets.token_hex(4)}"
-    work = folder / "work" / f"{stage.name}-{fingerprint[:12]}"
+    work = work_of(folder, stage.name, fingerprint)
     place.mkdir(parents=True)
-    work.mkdir(parents=True, exist_ok=True)
     spent = _spent(work)
     step = Step(stage, config, folder, place, work, progress, engine)
     try:
@@ -287,7 +295,7 @@ def do(
         "machine": machine(),
         "files": {path.name: sha256_of(path) for path in sorted(place.iterdir())},
     }
-    (place / STAGE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (place / STAGE).write_text(sealed(content), encoding="utf-8")
     content = put_in_place(folder, stage.name, place, content)
     shutil.rmtree(work, ignore_errors=True)
     return content
@@ -298,9 +306,20 @@ def _spent(work: Path, seconds: float | None = None) -> float:
     path = work / "seconds"
     if seconds is not None:
         with contextlib.suppress(FileNotFoundError):
+            # Whatever has its name is not written to: it may be a link.
+            remove(path)
             path.write_text(repr(seconds), encoding="utf-8")
         return seconds
     try:
-        return float(path.read_text(encoding="utf-8"))
+        spent = float(read_bytes(path, largest=100))
     except (OSError, ValueError):
         return 0.0
+    return spent if math.isfinite(spent) and spent >= 0 else 0.0
+
+
+def _own(folder: Path) -> Path:
+    """A folder of the run, once it is seen to be no link."""
+    try:
+        return check_own_folder(folder)
+    except FileError as error:
+        raise StudyError(f"{error}: remove it, and give the same command again") from error
