@@ -87,7 +87,7 @@ def read_manifest(folder: Path, name: str = NAME) -> Manifest:
     path = folder / name
     content = _content(folder, name)
     version = content.pop("version", None)
-    if version not in READ:
+    if type(version) is not int or version not in READ:
         raise StoreError(
             f"the file {path} has version {version!r:.40} of its format, and this onebasin reads "
             f"{READ[-1]}: update onebasin."

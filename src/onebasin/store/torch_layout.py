@@ -15,10 +15,11 @@ import numpy as np
 
 from onebasin._core.files import FileError
 from onebasin.posterior import Draws
+from onebasin.store.checkpoint import is_sealed
 from onebasin.store.errors import CheckpointError, StoreError, checked_path
 from onebasin.store.leaves import arranged, named
 from onebasin.store.reading import TensorFile, why
-from onebasin.store.tensors import NAMES, SEAL
+from onebasin.store.tensors import NAMES
 from onebasin.store.values import as_parameter, check_type, warn_unless_finite
 
 # Where the axes of a torch tensor go: (out, in) to (in, out), (O, I, H, W) to (H, W, I, O).
@@ -165,7 +166,7 @@ def _network(
         if path.suffix in PICKLES:
             return _arranged(path, _Pickled(_unpickled(path)), where, leaves, draws)
         with TensorFile(path, follow=True) as file:
-            if SEAL in file.header.metadata and not file.is_whole():
+            if is_sealed(file.header.metadata) and not file.is_whole():
                 raise StoreError(f"the file {path} has changed since it was written, says its hash")
             return _arranged(path, file, where, leaves, draws)
     except (OSError, FileError) as error:
