@@ -32,6 +32,7 @@ from onebasin.symmetry import (
 )
 
 if TYPE_CHECKING:
+    from onebasin import augment as augment
     from onebasin import data as data
     from onebasin import engine as engine
     from onebasin import infer as infer
@@ -91,7 +92,7 @@ repair = _takes_modules(_align.repair)
 reset_batch_norm = _takes_modules(_align.reset_batch_norm)
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "engine", "infer", "nets", "report", "store", "studies", "torch")
+_ROOMS = ("augment", "data", "engine", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -158,6 +159,7 @@ __all__ = [
     "UnknownPrimitiveWarning",
     "align",
     "align_many",
+    "augment",
     "barrier",
     "bend",
     "canonical_element",

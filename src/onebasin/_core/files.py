@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def check_own_folder(path: str | os.PathLike[str]) -> Path:
 @contextlib.contextmanager
 def open_regular(
     path: str | os.PathLike[str], *, largest: int | None = None, follow: bool = False
-) -> Iterator[IO[bytes]]:
+) -> Iterator[io.BufferedReader]:
     """A file open for reading, if it is a regular one: no link, pipe, device or folder.
 
     Args:

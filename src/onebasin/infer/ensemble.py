@@ -25,7 +25,7 @@ from onebasin.store import Run
 OBJECTIVES = {"map": training.potential, "likelihood": training.negative_log_likelihood}
 
 
-@on_engine
+@on_engine(version=1)
 def ensemble(
     key: jax.Array,
     problem: Problem,
@@ -81,14 +81,14 @@ def ensemble(
         >>> ob.infer.ensemble(jax.random.key(0), problem, num_networks=3, epochs=2)
         Draws(3 draws of 13 weights, 3 modes)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if objective not in OBJECTIVES:
         raise ValueError(f"got objective={objective!r}, expected one of {', '.join(OBJECTIVES)}")
     if every is not None and every < 1:
         raise ValueError(f"got every={every}, expected at least one epoch")
     if every is not None and epochs is not None and every > epochs:
         raise ValueError(f"got every={every} and epochs={epochs}: no network would be kept")
-    journal = Journal.open("ensemble", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(ensemble, key, problem, arguments, run, progress, chunk)
     for_init, for_training = jax.random.split(key)
     trained, outputs = training.train(
         journal,
@@ -118,6 +118,3 @@ def ensemble(
 def kept(problem: Problem, unknowns: Any) -> dict[str, Any]:
     """A snapshot of one network."""
     return {"unknowns": unknowns}
-
-
-CONTROL = ("key", "problem", "progress", "run", "chunk", "memory", "engine")

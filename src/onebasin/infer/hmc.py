@@ -22,7 +22,6 @@ from onebasin.engine import Engine
 from onebasin.infer import chains
 from onebasin.infer.checks import check_rates
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
@@ -105,7 +104,7 @@ def _dual_averaging(target: float) -> Any:
     return dual_averaging_adaptation(target)
 
 
-@on_engine
+@on_engine(version=1)
 def hmc(
     key: jax.Array,
     problem: Problem,
@@ -165,7 +164,7 @@ def hmc(
         >>> draws
         Draws(100 draws of 1 weights, 2 modes)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, leapfrogs=max_leapfrogs)
     check_rates(step_size=step_size, trajectory_length=trajectory_length)
     chains.check_acceptance(target_acceptance)
@@ -173,7 +172,7 @@ def hmc(
     sigma = float(jnp.sqrt(jnp.mean(spread**2)))
     length = np.pi * sigma / 2 if trajectory_length is None else trajectory_length
 
-    journal = Journal.open("hmc", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(hmc, key, problem, arguments, run, progress, chunk)
     draws = run_chains(
         journal,
         key,

@@ -23,6 +23,7 @@ import numpy as np
 from onebasin.infer.population import shares
 from onebasin.infer.problem import Problem
 from onebasin.infer.progress import Bar
+from onebasin.infer.question import open_run, question
 from onebasin.store import Run
 
 CHUNK_SECONDS = 2.0
@@ -66,7 +67,7 @@ class Journal:
     @classmethod
     def open(
         cls,
-        method: str,
+        method: Callable[..., Any],
         key: jax.Array,
         problem: Problem,
         arguments: Mapping[str, Any],
@@ -74,16 +75,11 @@ class Journal:
         progress: bool,
         chunk: int | None,
     ) -> Journal:
-        """A journal in a folder, or in no folder; another problem's folder is refused."""
-        if isinstance(run, str | Path):
-            config = {
-                "method": method,
-                "arguments": {name: _plain(value) for name, value in arguments.items()},
-                "problem": problem.fingerprint(),
-            }
-            seeds = {"key": np.asarray(jax.random.key_data(key)).tolist()}
-            run = Run.continue_or_create(run, config=config, seeds=seeds)
-        return cls(run, progress, chunk)
+        """A journal in a folder, or in no folder; one of another question is refused."""
+        if run is None:
+            return cls(None, progress, chunk)
+        asked = question(method, problem, arguments)
+        return cls(open_run(run, asked, key, problem), progress, chunk)
 
     @property
     def seconds(self) -> float:
@@ -235,15 +231,6 @@ def _flat(outputs: dict[str, Any]) -> dict[str, Any]:
     steps, members = jax.tree.leaves(outputs)[0].shape[:2]
     flat = jax.tree.map(lambda x: x.reshape(steps * members, *x.shape[2:]), outputs)
     return {**flat, "mode": np.tile(np.arange(members, dtype=np.int32), steps)}
-
-
-def _plain(value: Any) -> Any:
-    """An argument as JSON can hold it; functions and arrays by their kind alone."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, tuple | list):
-        return [_plain(x) for x in value]
-    return type(value).__name__
 
 
 def by_member(outputs: Any) -> Any:

@@ -25,7 +25,6 @@ import optax
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.linear_sites import LinearSites
 from onebasin.infer.loop import Journal, summary
 from onebasin.infer.problem import LOG_NOISE, Batch, Problem
@@ -84,7 +83,7 @@ class FreeEnergy:
         return problem.scale(len(batch[1])) * jnp.sum(logs)
 
 
-@on_engine
+@on_engine(version=1)
 def mean_field(
     key: jax.Array,
     problem: Problem,
@@ -137,7 +136,7 @@ def mean_field(
         >>> ob.infer.mean_field(jax.random.key(0), problem, epochs=2)
         Gaussian(1 weights, rank 0)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if reparameterisation not in REPARAMETERISATIONS:
         raise ValueError(
             f"got reparameterisation={reparameterisation!r}, expected one of "
@@ -147,7 +146,7 @@ def mean_field(
         raise ValueError(f"got num_samples={num_samples}, expected at least one draw")
     if not init_std > 0:
         raise ValueError(f"got init_std={init_std}, expected a positive number")
-    journal = Journal.open("mean_field", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(mean_field, key, problem, arguments, run, progress, chunk)
     for_init, for_training = jax.random.split(key)
     centre = init.mean if isinstance(init, Gaussian) else init
     mean = training.starting_points(for_init, problem, num_networks, centre)

@@ -18,7 +18,6 @@ from onebasin.engine import Engine
 from onebasin.infer import chains
 from onebasin.infer.checks import check_rates
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
@@ -60,7 +59,7 @@ class NoUTurn(Transition):
         )
 
 
-@on_engine
+@on_engine(version=1)
 def nuts(
     key: jax.Array,
     problem: Problem,
@@ -104,14 +103,14 @@ def nuts(
     Raises:
         DivergenceError: If the log density of a chain is not finite.
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, doublings=max_doublings)
     check_rates(step_size=step_size)
     chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = jnp.sqrt(jnp.mean(spread**2))
 
-    journal = Journal.open("nuts", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(nuts, key, problem, arguments, run, progress, chunk)
     return run_chains(
         journal,
         key,

@@ -20,7 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin._factory import is_torch
+from onebasin.infer.examples import check_data, on_device
 from onebasin.infer.priors import Normal, Prior
+from onebasin.infer.traced import programs_of
 from onebasin.nets import Net
 from onebasin.nets.net import is_net, net_of
 from onebasin.posterior import Draws, Gaussian
@@ -97,7 +99,7 @@ class Problem:
         self.net = net_of(net)
         if not is_net(self.net) and not is_torch(net):
             raise TypeError(
-                f"the network is a {type(net).__name__}, expected an onebasin.Net, a pair "
+                f"the network is a {_kind(net)}, expected an onebasin.Net, a pair "
                 "(init, apply) of functions init(key, inputs) and apply(params, inputs), or a "
                 "PyTorch module"
             )
@@ -255,7 +257,11 @@ class Problem:
         return Gaussian(mean, std, factor, info)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this problem from others, for the record of a run."""
+        """What tells this problem from others: its numbers, its data, and its programs.
+
+        Networks, likelihoods and priors of one's own count by what they compute, whatever they are
+        called and wherever they are written.
+        """
         parameters = {name: list(x.shape) for name, x in named_leaves(self.shapes())}
         scale = jax.tree.map(lambda x: float(x), self.prior.scale)
         return {
@@ -265,7 +271,10 @@ class Problem:
             "temperature": float(self.temperature),
             "parameters": parameters,
             "data": self._digest(),
+            **programs_of(self),
         }
+
+    __fingerprint__ = fingerprint
 
     def _digest(self) -> str:
         """A hash of the data, worked out once: each network of a population may ask for it."""
@@ -285,8 +294,8 @@ class Problem:
             raise ValueError(
                 f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
             )
-        inputs = jax.tree.map(jnp.asarray, with_arrays(train[0], "the inputs"))
-        targets = jnp.asarray(with_arrays(train[1], "the targets"))
+        inputs = on_device(with_arrays(train[0], "the inputs"), "the inputs")
+        targets = on_device(with_arrays(train[1], "the targets"), "the targets")
         # In the order in which the message names them.
         counts = dict.fromkeys(x.shape[:1] for x in (*jax.tree.leaves(inputs), targets))
         if () in counts:
@@ -299,6 +308,8 @@ class Problem:
                 f"inputs and targets have {' and '.join(str(c[0]) for c in counts)} "
                 "examples, expected the same number, and at least one, along their first axis"
             )
+        check_data(inputs, "the inputs")
+        check_data(targets, "the targets")
         self.inputs, self.targets = inputs, targets
         if is_torch(self.net):
             from onebasin.torch import from_torch
@@ -320,6 +331,10 @@ class Problem:
                 )
             return inputs, targets.reshape(outputs.shape).astype(outputs.dtype)
         return inputs, targets
+
+
+def _kind(net: Any) -> str:
+    return "function" if callable(net) and not isinstance(net, type) else type(net).__name__
 
 
 def _checked_labels(labels: jax.Array, outputs: Any) -> jax.Array:

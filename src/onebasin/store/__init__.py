@@ -1,6 +1,7 @@
 """Networks, posteriors and runs as files."""
 
 from onebasin.store.checkpoint import load_params, save_params
+from onebasin.store.checkpoint_set import CheckpointSet
 from onebasin.store.datatree import to_datatree
 from onebasin.store.errors import CheckpointError, DamageWarning, StoreError
 from onebasin.store.posteriors import load, save
@@ -13,6 +14,7 @@ from onebasin.store.transaction import Transaction
 
 __all__ = [
     "CheckpointError",
+    "CheckpointSet",
     "DamageWarning",
     "Recovery",
     "Run",

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import importlib.util
 import json
 import secrets
 import shutil
@@ -38,6 +37,7 @@ from onebasin.studies.folder import (
 )
 from onebasin.studies.helpers import helpers
 from onebasin.studies.order import in_parallel, one_by_one, to_look_at
+from onebasin.studies.sources import sources
 from onebasin.studies.step import BEGUN, Step
 
 
@@ -107,7 +107,6 @@ class Study(Generic[Config]):
     def fingerprints(self, config: StudyConfig) -> dict[str, str]:
         """What each stage's result is determined by, as a hash."""
         values = config.model_dump(mode="json")
-        sources = {name: source_hash(name) for name in (config.model, config.data) if name}
         found: dict[str, str] = {}
         for stage in self.stages:
             content = {
@@ -117,7 +116,7 @@ class Study(Generic[Config]):
                 "config": {
                     name: values[name] for name in (*StudyConfig.model_fields, *stage.reads)
                 },
-                "sources": sources,
+                "sources": sources(config),
                 "needs": {name: found[name] for name in stage.needs},
             }
             del content["config"]["memory"]  # type: ignore[attr-defined]
@@ -305,20 +304,3 @@ def _spent(work: Path, seconds: float | None = None) -> float:
         return float(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0.0
-
-
-def source_hash(name: str) -> str:
-    """The hash of the file that a user's MODULE:FUNCTION is in, so that a change is noticed."""
-    module = name.rpartition(":")[0]
-    path = Path(module).expanduser()
-    if path.suffix != ".py":
-        path = Path(*module.split(".")).with_suffix(".py")
-    if not path.is_file():
-        try:
-            found = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            found = None
-        if found is None or found.origin is None:
-            return ""
-        path = Path(found.origin)
-    return sha256_of(path) if path.is_file() else ""
