@@ -64,7 +64,7 @@ def test_keys_are_the_names_of_the_symmetry(path: Path) -> None:
     with safe_open(path, "np") as file:
         said = file.metadata()
     assert said.keys() == {"format", "version", "sha256"}
-    assert (said["format"], said["version"]) == ("onebasin-params", "1")
+    assert (said["format"], said["version"]) == ("onebasin-params", "2")
 
 
 @pytest.mark.parametrize("count", [1, 4])

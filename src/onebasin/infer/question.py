@@ -19,9 +19,10 @@ import numpy as np
 from onebasin.infer.problem import Problem
 from onebasin.posterior.trees import is_float
 from onebasin.store import Run, StoreError
+from onebasin.store.errors import ManifestError
 from onebasin.store.fingerprint import fingerprint
 from onebasin.store.manifest import difference, plain
-from onebasin.store.manifest_file import NAME, read_manifest
+from onebasin.store.manifest_file import read_manifest
 
 # What is told apart, and how; raised when that changes.
 IDENTITY = 2
@@ -81,9 +82,11 @@ def open_run(
 
 def _check_identity(folder: Path) -> None:
     """Refuses a run that an onebasin began which told questions apart by less."""
-    if not (folder / NAME).exists():
+    try:
+        config = read_manifest(folder).config
+    except ManifestError:
+        # None, or a damaged one: what can be done about it is said where the run is opened.
         return
-    config = read_manifest(folder).config
     if isinstance(config, dict) and "method" in config and config.get("identity") != IDENTITY:
         raise StoreError(
             f"the run in {folder} was begun by another version of onebasin, which told networks, "

@@ -8,7 +8,8 @@ from onebasin.store.posteriors import load, save
 from onebasin.store.recovery import Recovery
 from onebasin.store.run import Run
 from onebasin.store.stream import StoredStream
-from onebasin.store.torch_layout import TorchTensor, open_torch, torch_mapping
+from onebasin.store.torch_layout import open_torch
+from onebasin.store.torch_mappings import TorchTensor, torch_mapping
 from onebasin.store.transaction import Transaction
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from onebasin.store.tensors import NAMES, SEAL, Checksum, write_sealed
 from onebasin.store.values import as_parameter, check_type, warn_unless_finite
 
 FORMAT = "onebasin-params"
-VERSION = 1
+VERSION = 2
+# Files of the first version have no checksum.
+UNSEALED = 1
 
 
 def save_params(path: str | os.PathLike[str], params: Any) -> None:
@@ -94,28 +96,35 @@ def load_params(path: str | os.PathLike[str], like: Any) -> Any:
     return Draws(tree) if lead else tree
 
 
+def is_sealed(metadata: Mapping[str, str]) -> bool:
+    """Whether a file with these metadata has a checksum, or should have."""
+    ours = metadata.get("format") == FORMAT and metadata.get("version") != str(UNSEALED)
+    return ours or SEAL in metadata
+
+
 def _read(file: TensorFile) -> dict[str, jax.Array]:
     """All tensors of a file, each read once, and what the checksum says of them."""
     said = file.header.metadata
     checksum = Checksum({name: value for name, value in said.items() if name != SEAL})
+    sealed = is_sealed(said)
     found, unfit = {}, None
     for key in sorted(file.header.shapes):
         array = file.tensor(key)
-        if SEAL in said:
+        if sealed:
             checksum.add(key, array)
         try:
             found[key] = as_parameter(file.path, key, array)
         except CheckpointError as error:
             # That the file is damaged is the better reason.
             unfit = unfit or error
-    if SEAL in said and checksum.hexdigest() != said[SEAL]:
+    if sealed and checksum.hexdigest() != said.get(SEAL):
         raise CheckpointError(
             f"the file {file.path} has changed since it was written, its sha256 says: take "
             "another copy."
         )
     if unfit is not None:
         raise unfit
-    if SEAL not in said:
+    if not sealed:
         warn_unless_finite(file.path, found)
     return found
 
@@ -167,7 +176,7 @@ def _opened(path: Path) -> Iterator[TensorFile]:
     with opened as file:
         metadata = file.header.metadata
         version = metadata.get("version", "")
-        if metadata.get("format") == FORMAT and version != str(VERSION):
+        if metadata.get("format") == FORMAT and version not in (str(UNSEALED), str(VERSION)):
             raise CheckpointError(
                 f"the file {path} has version {version!r} of its format, and this onebasin "
                 f"reads {VERSION}: update onebasin."

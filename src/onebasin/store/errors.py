@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,13 +27,14 @@ def checked_path(path: str | os.PathLike[str], error: type[StoreError] = StoreEr
     """A path that the system can have.
 
     Raises:
-        StoreError: If it holds a character that no name may; of the type `error`.
+        StoreError: If it is too long, or holds a character that no name has; of the type `error`.
     """
     text = os.fspath(path)
     try:
-        good = "\0" not in text and bool(os.fsencode(text) or True)
-    except UnicodeEncodeError:
-        good = False
-    if not good:
-        raise error(f"got the path {text!r:.200}, which has characters that no name has.")
+        os.lstat(text)
+    except OSError as found:
+        if found.errno == errno.ENAMETOOLONG:
+            raise error(f"got the path {text!r:.200}, which is longer than paths may be.") from None
+    except ValueError:
+        raise error(f"got the path {text!r:.200}, which has characters that no name has.") from None
     return Path(text)

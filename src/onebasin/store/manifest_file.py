@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onebasin._core.files import FileError, inside, read_json, replacing, seal_text
-from onebasin.store.errors import ManifestError, StoreError
+from onebasin.store.errors import ManifestError, StoreError, checked_path
 from onebasin.store.reading import why
 from onebasin.store.records import Before, Entry, Manifest, Stream
 from onebasin.store.tensors import DTYPES
@@ -84,10 +84,10 @@ def read_manifest(folder: Path, name: str = NAME) -> Manifest:
         ManifestError: If there is none, or it was cut off or edited.
         StoreError: If it may not be read, or is of a later onebasin.
     """
-    path = folder / name
+    path = checked_path(folder) / name
     content = _content(folder, name)
     version = content.pop("version", None)
-    if version not in READ:
+    if type(version) is not int or version not in READ:
         raise StoreError(
             f"the file {path} has version {version!r:.40} of its format, and this onebasin reads "
             f"{READ[-1]}: update onebasin."

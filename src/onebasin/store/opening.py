@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onebasin.store.damage import OTHER_RUN, Hash, faults, sentence, way_back
-from onebasin.store.errors import DamageWarning, StoreError
+from onebasin.store.errors import DamageWarning, ManifestError, StoreError
 from onebasin.store.hashes import sha256_known
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import difference, versions
@@ -101,7 +101,11 @@ def for_writing(folder: Path, asked: dict[str, Any], *, whole: bool) -> Manifest
         asked: Its config and seeds.
         whole: Whether every file is compared with its hash, for which it is read.
     """
-    manifest, found = _settled(folder, sha256_known if whole else None)
+    try:
+        manifest, found = _settled(folder, sha256_known if whole else None)
+    except ManifestError as error:
+        said = str(error).rstrip(".")
+        raise StoreError(f"{said}: {way_back(folder)}, or begin in another folder.") from error
     for name, value in asked.items():
         differs = difference(value, getattr(manifest, name), name)
         if differs:

@@ -23,7 +23,9 @@ from onebasin.store.reading import TensorFile, is_whole, why
 from onebasin.store.tensors import SEAL, write_sealed
 
 FORMAT = "onebasin-posterior"
-VERSION = "1"
+VERSION = "2"
+# Files of the first version may be without a checksum.
+UNSEALED = "1"
 FORMS = {form.__name__: form for form in (Draws, Gaussian, Mixture)}
 # The most bytes that are copied into memory without being asked for.
 MEMORY = 2**33
@@ -96,8 +98,8 @@ def load(
             arrays, said = file.arrays(mapped=mapped), file.header.metadata
     except (OSError, FileError) as error:
         raise StoreError(f"the file {path} {why(error)}.") from error
-    # Some have no checksum: they were written before there was one.
-    if check and SEAL in said and not is_whole(arrays, said):
+    sealed = SEAL in said or said.get("version") != UNSEALED
+    if check and sealed and said.get("format") == FORMAT and not is_whole(arrays, said):
         raise StoreError(
             f"the file {path} has changed since it was written, its sha256 says: take another "
             "copy, or pass check=False to read it as it is."
@@ -152,18 +154,20 @@ def posterior_of(
         raise StoreError(
             f"{where} holds no posterior that onebasin saved: networks are read by load_params."
         )
-    if said.get("version") != VERSION:
+    if said.get("version") not in (UNSEALED, VERSION):
         raise StoreError(
             f"{where} has version {said.get('version')} of its format, and this onebasin "
             f"reads {VERSION}: update onebasin."
         )
     keys = key_names(said, arrays, where)
-    leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
     try:
+        leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
         found = _form(form, leaves, like, where)
         return dataclasses.replace(found, info=parse_json(said.get("info", "null")))
-    except StoreError:
-        raise
+    except StoreError as error:
+        if where in str(error):
+            raise
+        raise StoreError(f"{where} cannot be read: {error}") from error
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
         raise StoreError(f"{where} does not hold a {form}: {error}.") from error
 

@@ -46,6 +46,10 @@ def check_folders(folder: Path) -> None:
             raise StoreError(
                 f"{error}: put a folder with the files of the run in its place."
             ) from None
+        except OSError as error:
+            raise StoreError(
+                f"the folder {folder} cannot be read ({error.strerror}): name another."
+            ) from error
 
 
 def files_of_runs(folder: Path, *, partial: bool = False) -> list[Path]:

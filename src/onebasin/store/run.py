@@ -5,28 +5,27 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onebasin._core.files import inside
 from onebasin.posterior import Draws
 from onebasin.store import opening, recovery
+from onebasin.store.committing import put_manifest, remove_replaced
 from onebasin.store.damage import faults, sentence, way_back
 from onebasin.store.datatree import to_datatree
-from onebasin.store.errors import DamageWarning, StoreError, checked_path
-from onebasin.store.hashes import sha256_anew, sha256_known
+from onebasin.store.errors import StoreError, checked_path
+from onebasin.store.hashes import sha256_anew
 from onebasin.store.leaves import decode, nested, restore
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import plain
-from onebasin.store.manifest_file import NAME, keep_previous, read_manifest, write_manifest
+from onebasin.store.manifest_file import NAME, read_manifest
 from onebasin.store.opening import Damaged
 from onebasin.store.posteriors import MEMORY, check_size, draws_of
 from onebasin.store.records import Manifest
 from onebasin.store.recovery import Recovery
-from onebasin.store.states import read_keys, read_state
-from onebasin.store.stream import StoredStream
+from onebasin.store.states import read_state
+from onebasin.store.stream import StoredStream, open_stream
 from onebasin.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Run:
         lock = opening.lock(folder)
         opening.check_free(folder)
         opening.remove_leftovers(folder, manifest)
-        _write(folder, manifest)
+        put_manifest(folder, manifest)
         return cls(folder, manifest, lock)
 
     @classmethod
@@ -301,21 +300,9 @@ class Run:
         Raises:
             StoreError: If there is no such stream.
         """
-        stream = self._known(self._manifest.streams, name, "stream")
-        bad: dict[str, str] = {}
-        if opening.check_damaged(damaged or self._damaged) == "skip":
-            bad = faults(self.path, self._manifest, only=name, hashed=sha256_known)
-        good = [entry for entry in stream.shards if entry.file not in bad]
-        if bad:
-            kept, total = (sum(x.draws for x in part) for part in (good, stream.shards))
-            warnings.warn(
-                f"{sentence(self.path, bad)}: {total - kept:,} of {total:,} draws of {name!r} are "
-                "left out.",
-                DamageWarning,
-                stacklevel=2,
-            )
-        keys = read_keys(self.path, self.id, name, good[0], stream) if good else {}
-        return StoredStream(self.path, self.id, name, good, stream.leaves, keys, like, mapped)
+        self._known(self._manifest.streams, name, "stream")
+        skip = opening.check_damaged(damaged or self._damaged) == "skip"
+        return open_stream(self.path, self._manifest, name, like, skip=skip, mapped=mapped)
 
     def readable(self, name: str) -> StoredStream:
         """The part of a stream that is good, after reading all of it: `stream`, damaged skipped."""
@@ -379,32 +366,16 @@ class Run:
 
     def _commit(self, manifest: Manifest) -> None:
         try:
-            _write(self.path, manifest, keep=True)
+            put_manifest(self.path, manifest, keep=True)
         except BaseException:
             # Which of the two manifests is on the disk is not known: only opening it again tells.
             self.close()
             raise
-        replaced = self._manifest.kept - manifest.kept
-        self._manifest = manifest
-        for file in replaced:
-            with contextlib.suppress(OSError):
-                inside(self.path, file).unlink(missing_ok=True)
+        before, self._manifest = self._manifest, manifest
+        remove_replaced(self.path, before, manifest)
 
     def _known(self, entries: Mapping[str, Any], name: str, kind: str) -> Any:
         if name not in entries:
             has = ", ".join(entries) or "none"
             raise StoreError(f"the run in {self.path} has no {kind} {name!r}; it has {has}.")
         return entries[name]
-
-
-def _write(folder: Path, manifest: Manifest, keep: bool = False) -> None:
-    """Replaces the manifest in a folder; the one before keeps another name on request."""
-    try:
-        if keep:
-            keep_previous(folder)
-        write_manifest(folder, manifest)
-    except OSError as error:
-        raise StoreError(
-            f"the file {folder / NAME} cannot be written ({error.strerror or error}); "
-            "what was kept before is whole: make room and continue the run."
-        ) from error

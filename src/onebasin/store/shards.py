@@ -95,8 +95,10 @@ class Shards:
     def _whole(self, shard: int) -> tuple[TensorFile, State]:
         """An open shard that its hash vouches for, and the state in which it does."""
         with self._opening:
-            file, opened = self._open.pop(shard, None) or self._opened(shard)
-            self._open[shard] = file, opened
+            if shard not in self._open:
+                self._open[shard] = self._opened(shard)
+            # Taken out and put in again, the one used last stands last.
+            file, opened = self._open[shard] = self._open.pop(shard)
             if len(self._open) > MOST_OPEN:
                 # Whoever still reads from it has it open until that is done.
                 self._open.pop(next(iter(self._open)))

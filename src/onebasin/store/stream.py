@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import bisect
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onebasin.store.errors import StoreError
+from onebasin.store.damage import faults, sentence
+from onebasin.store.errors import DamageWarning, StoreError
+from onebasin.store.hashes import sha256_known
 from onebasin.store.leaves import arranged, decode, nested
 from onebasin.store.reading import bytes_of
-from onebasin.store.records import Entry, Stream
+from onebasin.store.records import Entry, Manifest, Stream
 from onebasin.store.shards import Shards
+from onebasin.store.states import read_keys
 from onebasin.store.tensors import DTYPES
 
 
@@ -185,6 +189,29 @@ class StoredStream:
         for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(shards)) + 1):
             if len(part):
                 yield int(shards[part[0]]), rows[part] - self._starts[shards[part[0]]]
+
+
+def open_stream(
+    folder: Path, manifest: Manifest, name: str, like: Any, *, skip: bool, mapped: bool
+) -> StoredStream:
+    """A stream of a run; with `skip` bad shards are left out, with a warning that names them.
+
+    Raises:
+        StoreError: If its first shard is not what the manifest says.
+    """
+    stream = manifest.streams[name]
+    bad = faults(folder, manifest, only=name, hashed=sha256_known) if skip else {}
+    good = [entry for entry in stream.shards if entry.file not in bad]
+    if bad:
+        kept, total = (sum(x.draws for x in part) for part in (good, stream.shards))
+        warnings.warn(
+            f"{sentence(folder, bad)}: {total - kept:,} of {total:,} draws of {name!r} are left "
+            "out.",
+            DamageWarning,
+            stacklevel=3,
+        )
+    keys = read_keys(folder, manifest.run, name, good[0], stream) if good else {}
+    return StoredStream(folder, manifest.run, name, good, stream.leaves, keys, like, mapped)
 
 
 def _length(rows: Any) -> int:

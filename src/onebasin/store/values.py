@@ -27,6 +27,7 @@ def check_type(path: Path, name: str, kind: str, leaf: Any) -> None:
         kind: Its type, as safetensors writes it.
         leaf: The leaf of the model that it is for.
     """
+    good: tuple[str, ...]
     if is_float(leaf):
         good, wanted = FLOATS, "floating point"
     elif jnp.result_type(leaf).kind == "b":
