@@ -85,7 +85,7 @@ def test_in_one_process_a_changed_helper_is_imported_anew(
     found = []
     for scale in ("1.0", "10.0"):
         (tmp_path / "beside_own.py").write_text(
-            f"def scaled(w, x):\n    return {scale} * (x @ w)\n"
+            f"def scaled(w, x):\n    return {scale} * (x.reshape(len(x), -1) @ w)\n"
         )
         for name in ("own_of_sources.py", "own_of_sources"):
             config = StudyConfig(model=f"{name}:factory", train_size=5)
