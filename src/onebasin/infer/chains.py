@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.infer import training
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.curvature import largest_curvature
 from onebasin.infer.loop import DivergenceError, Journal, by_member, modes, summary
 from onebasin.infer.problem import Problem
@@ -53,7 +54,8 @@ def start(
             "start",
             for_training,
             problem,
-            unknowns,
+            rows_of(unknowns),
+            num_chains,
             training.potential,
             optimizer=None,
             learning_rate=None,
