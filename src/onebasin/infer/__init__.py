@@ -15,6 +15,7 @@ from onebasin.infer.problem import Problem
 from onebasin.infer.sghmc import sghmc
 from onebasin.infer.sgld import sgld
 from onebasin.infer.swag import swag
+from onebasin.infer.trouble import SamplingWarning
 
 __all__ = [
     "DivergenceError",
@@ -22,6 +23,7 @@ __all__ = [
     "Normal",
     "Prior",
     "Problem",
+    "SamplingWarning",
     "StudentT",
     "adam",
     "dropout",

@@ -23,6 +23,7 @@ from onebasin.engine import Engine, Shared, Task, claim_on, run_tasks
 from onebasin.infer.checks import check_key_and_problem
 from onebasin.infer.problem import Problem
 from onebasin.infer.question import question
+from onebasin.infer.trouble import warn_of_trouble
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import num_weights
 from onebasin.store.errors import StoreError
@@ -60,7 +61,9 @@ def _on_engine(method: Callable[P, R], version: int) -> Callable[P, R]:
         given = dict(bound.arguments)
         engine = given["engine"]
         if engine is None or given[count] < 1:
-            return method(*args, **kwargs)
+            found = method(*args, **kwargs)
+            warn_of_trouble(found, given)
+            return found
         key, problem = given.pop("key"), given.pop("problem")
         size = engine.networks_per_task or chunk_size(problem, count)
         starts = range(0, given[count], size)
@@ -70,8 +73,12 @@ def _on_engine(method: Callable[P, R], version: int) -> Callable[P, R]:
             {count: last - first, "init": _sliced(given.get("init"), given[count], first, last)}
             for first, last in parts
         ]
-        return _run(engine, dispatched, problem, given, list(zip(keys, changes, strict=True)))
+        found = _run(engine, dispatched, problem, given, list(zip(keys, changes, strict=True)))
+        warn_of_trouble(found, given)
+        return found
 
+    # What a task calls: the warning is for who asked for all of them.
+    dispatched.quiet = method  # type: ignore[attr-defined]
     dispatched.version = version  # type: ignore[attr-defined]
     return dispatched
 
@@ -150,6 +157,7 @@ def _grouping(given: dict[str, Any]) -> Any:
 def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
     """Does one chunk, unless its file is there, and writes that."""
     method, problem, arguments = shared.get()
+    method = getattr(method, "quiet", method)
     chunk = own.get()
     path = Path(chunk.file)
     if is_sealed(path, chunk.question):

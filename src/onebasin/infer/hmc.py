@@ -86,6 +86,8 @@ class Transition:
             acceptance=info.acceptance_rate,
             divergent=info.is_divergent,
             energy=info.energy,
+            leapfrogs=info.num_integration_steps,
+            shortened=leapfrogs > self.max_leapfrogs,
         )
 
 
@@ -148,11 +150,15 @@ def hmc(
 
     Returns:
         The draws, all of one chain's before the next's, with log density and the statistics
-        acceptance, divergent and energy; `mode` is the chain, and `info` has the step size and the
-        length of the trajectories, shorter than asked for where `max_leapfrogs` ended them.
+        acceptance, divergent, energy, leapfrogs and shortened (whether `max_leapfrogs` ended the
+        trajectory); `mode` is the chain, and `info` has the step size and the length of the
+        trajectories, as they were and as they were asked for.
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many trajectories diverged, or if `max_leapfrogs` ended any.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -188,7 +194,8 @@ def hmc(
         memory,
     )
     info = dict(draws.info or {})
-    info["trajectory_length"] = min(length, max_leapfrogs * info["step_size"])
+    info["trajectory_length"] = float(min(length, max_leapfrogs * info["step_size"]))
+    info["asked_trajectory_length"] = float(length)
     return dataclasses.replace(draws, info=info)
 
 
@@ -250,7 +257,7 @@ def run_chains(
         )
     found = float(jnp.exp(adaptation.log_step_size_avg)) if step_size is None else step_size
     keys, shared = keyed(for_sampling)
-    draws = chains.sample(
+    return chains.sample(
         journal,
         problem,
         step,
@@ -260,8 +267,6 @@ def run_chains(
         found,
         **info,
     )
-    chains.warn_of_divergences(draws)
-    return draws
 
 
 def product_precision(precision: str | None) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 from onebasin.engine import Engine
 from onebasin.infer import ggn, lanczos, training
 from onebasin.infer.chunks import on_engine
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.linear_sites import sites_of
 from onebasin.infer.loop import DivergenceError, Journal, modes, summary
 from onebasin.infer.multipliers import best_multiplier, calibrated_multiplier
@@ -126,7 +127,8 @@ def laplace(
             "training",
             for_training,
             problem,
-            networks,
+            rows_of(networks),
+            num_networks,
             training.potential,
             optimizer=None,
             learning_rate=learning_rate,

@@ -120,6 +120,9 @@ def mclmc(
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many draws come after steps that were not finite.
     """
     arguments = dict(locals())
     import blackjax

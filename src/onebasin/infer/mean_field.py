@@ -25,6 +25,7 @@ import optax
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.linear_sites import LinearSites
 from onebasin.infer.loop import Journal, summary
 from onebasin.infer.optimizers import Recipe
@@ -172,7 +173,8 @@ def mean_field(
         "fitting",
         for_training,
         problem,
-        {"mean": mean, "log_std": log_std},
+        rows_of({"mean": mean, "log_std": log_std}),
+        num_networks,
         FreeEnergy(num_samples, reparameterisation == "local"),
         optimizer=optimizer,
         learning_rate=learning_rate,

@@ -56,6 +56,9 @@ class NoUTurn(Transition):
             divergent=info.is_divergent,
             energy=info.energy,
             leapfrogs=info.num_integration_steps,
+            shortened=(info.num_trajectory_expansions >= self.max_doublings)
+            & ~info.is_turning
+            & ~info.is_divergent,
         )
 
 
@@ -98,10 +101,14 @@ def nuts(
         engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
-        The draws, with log density and the statistics acceptance, divergent, energy and leapfrogs.
+        The draws, with log density and the statistics acceptance, divergent, energy, leapfrogs and
+        shortened: whether `max_doublings` ended the trajectory before it turned back.
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many trajectories diverged, or if `max_doublings` ended any.
     """
     arguments = dict(locals())
     check_whole_data("nuts", problem)

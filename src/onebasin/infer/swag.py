@@ -26,6 +26,7 @@ import optax
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.ensemble import kept
 from onebasin.infer.loop import DivergenceError, Journal, summary
 from onebasin.infer.problem import Problem
@@ -105,7 +106,8 @@ def swag(
         "training",
         for_training,
         problem,
-        training.starting_points(for_init, problem, num_networks, init),
+        training.starts(for_init, problem, num_networks, init),
+        num_networks,
         training.potential,
         optimizer=None,
         epochs=epochs,
@@ -119,7 +121,8 @@ def swag(
             f"averaging-{number}" if number else "averaging",
             jax.random.clone(for_swag),
             problem,
-            trained,
+            rows_of(trained),
+            num_networks,
             training.potential,
             optimizer=_sgd(rate, momentum),
             epochs=num_samples,
