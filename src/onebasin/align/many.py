@@ -137,6 +137,41 @@ def align_many(
         The aligned draws with the elements that moved them.
     """
     population = Population.of(symmetry, draws, cost, apply_fn, inputs, scaling, batch_size)
+    return align_population(
+        population,
+        reference=reference,
+        apply_fn=apply_fn,
+        inputs=inputs,
+        scaling=scaling,
+        max_rounds=max_rounds,
+        tolerance=tolerance,
+        first=first,
+        seed=seed,
+        assignment=assignment,
+        batch_size=batch_size,
+        progress=progress,
+        engine=engine,
+    )
+
+
+def align_population(
+    population: Population,
+    *,
+    reference: Any = "mean",
+    apply_fn: Callable[[Any, Any], Any] | None = None,
+    inputs: Any = None,
+    scaling: str | None = "min-mass",
+    max_rounds: int = 50,
+    tolerance: float = 0.0,
+    first: int = 0,
+    seed: int = 0,
+    assignment: str | None = None,
+    batch_size: int = 1000,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> ManyAlignment:
+    """Rounds of matching and averaging, with the arguments of `align_many`."""
+    symmetry, cost = population.symmetry, population.cost
     solver = Assignment(assignment).name
     given = not isinstance(reference, str)
     if not 0 <= first < population.count:

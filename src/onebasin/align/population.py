@@ -76,8 +76,9 @@ class Population:
         inputs: Any,
         scaling: str | None,
         batch_size: int,
+        sizes: Any = None,
     ) -> Population:
-        """Checks the draws and takes their scalings away."""
+        """Checks the draws and takes their scalings away: those of `sizes`, if it is given."""
         check_group(symmetry)
         check_population(symmetry, draws)
         check_choice("cost", cost, COSTS)
@@ -88,7 +89,8 @@ class Population:
             sizes = _stack([size_of(c) for c in draws.components])
         else:
             draws = draws if isinstance(draws, Draws) else Draws(draws)
-            means, spread, sizes = draws.params, None, draws.params
+            means, spread = draws.params, None
+            sizes = means if sizes is None else sizes
             if cost in channels.GAUSSIAN_COSTS:
                 raise ValueError(
                     f"cost {cost!r} compares distributions and draws are points: pass a Mixture "
