@@ -30,8 +30,6 @@ from onebasin.symmetry.elements import Block
 GAINS_AT_ONCE = 2**24
 TOLERANCE = 1e-7
 
-"""A factor, and which of its signs flip a row."""
-
 
 def are_chains(symmetry: Symmetry) -> bool:
     """Whether what moves in a block is one factor, or one with the parent that it depends on."""

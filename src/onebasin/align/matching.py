@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +13,17 @@ from onebasin.align.canonical import SCALINGS
 from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_choice, check_pair
 from onebasin.align.descent import Objective
-from onebasin.align.match import COSTS, DATA_COSTS, DISTANCES, Match, nearest, scales_matter
+from onebasin.align.match import (
+    COST_OPTIONS,
+    COSTS,
+    DATA_COSTS,
+    DISTANCES,
+    Match,
+    nearest,
+    scales_matter,
+)
 from onebasin.align.paths import PATHS
+from onebasin.align.proof import Proving, largest_product
 from onebasin.align.search import STARTS
 from onebasin.align.signs import best_signs
 from onebasin.align.solvers import SEARCHES, SOLVERS, solve
@@ -148,37 +156,32 @@ def align(
         if -ROUNDING * abs(before) < reached < 0:
             # A difference of large numbers: what is left of it is rounding.
             reached = 0.0
-        bound = None if joint and scalings else match.bound
+        exact = objective.exact() and search is None and solver in ("descent", "frank-wolfe")
         return Alignment(
             params=moved if params is given else push(symmetry, element, given),
             element=element,
             cost=reached,
             cost_before=before,
-            bound=None if bound is None else min(bound, reached),
-            exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
+            exact=exact,
             sweeps=found.best.sweeps,
             solver=f"{found.start}, {match.task.assignment.name}",
             transpositions=count_transpositions(state),
             margin=margins(objective, state),
+            prove=Proving(
+                symmetry,
+                match.task.moving,
+                match.task.reference,
+                tuple(shared[name] for name in COST_OPTIONS),
+                match.task.assignment,
+                state,
+                reached,
+                exact,
+            ),
             cost_name=cost,
             fallbacks=objective.fallbacks(state),
             candidates=found.candidates,
             skipped=found.skipped,
         )
-
-
-def largest_product(symmetry: Symmetry) -> int:
-    """How many multiplications make the gains of one factor in one block, at most."""
-    return max(
-        (
-            math.prod(block.shape) * size
-            for leaf in symmetry.leaves
-            for block in leaf.blocks
-            for side, size in zip(block.sides, block.shape, strict=True)
-            if side in symmetry.permutable
-        ),
-        default=0,
-    )
 
 
 def count_transpositions(state: State) -> dict[str, int]:
