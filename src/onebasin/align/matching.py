@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from onebasin._core.cores import threads_for_products
-from onebasin.align.assignment import Assignment, margin
+from onebasin.align.assignment import Assignment
 from onebasin.align.canonical import SCALINGS
 from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_choice, check_pair
-from onebasin.align.descent import Objective
+from onebasin.align.margins import margins
 from onebasin.align.match import (
     COST_OPTIONS,
     COSTS,
@@ -25,7 +25,6 @@ from onebasin.align.match import (
 from onebasin.align.paths import PATHS
 from onebasin.align.proof import Proving, largest_product
 from onebasin.align.search import STARTS
-from onebasin.align.signs import best_signs
 from onebasin.align.solvers import SEARCHES, SOLVERS, solve
 from onebasin.align.state import State
 from onebasin.align.task import mean_of, push
@@ -186,23 +185,3 @@ def align(
 
 def count_transpositions(state: State) -> dict[str, int]:
     return {name: int(np.sum(transpositions(p))) for name, p in state.permutations.items()}
-
-
-def margins(objective: Objective, state: State) -> dict[str, np.ndarray]:
-    """Per factor and unit, how much closer its match is than the best other partner, others held.
-
-    Closeness is the cost's own: a large partner is no better for being large.
-    """
-    symmetry = objective.symmetry
-    found = {}
-    for name in objective.factors():
-        if name not in state.permutations:
-            continue
-        totals, _ = best_signs(objective.gains(name, state), symmetry.factor(name).signs)
-        norms = objective.moving_norms(name)
-        columns = state.permutations[name]
-        for axis, parent in enumerate(symmetry.parents[name]):
-            if parent in state.permutations and state.permutations[parent].ndim == 1:
-                norms = np.take(norms, state.permutations[parent], axis=axis)
-        found[name] = margin(2 * totals - norms[..., None, :], columns)
-    return found
