@@ -11,12 +11,13 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from onebasin._core.cores import one_blas_thread
+from onebasin.align.budget import Way
 from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
 from onebasin.align.population import Population, Progress, Visits
@@ -27,7 +28,6 @@ from onebasin.store.fingerprint import fingerprint
 from onebasin.store.sealed import Seals, is_sealed, seal
 from onebasin.symmetry import Symmetry
 
-Way = Literal["rows", "chains", "visits"]
 MOST = 256
 WEIGHTS_PER_TASK = 2**24
 
