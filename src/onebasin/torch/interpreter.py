@@ -103,9 +103,10 @@ class Interpreter:
         )
         if not fits:
             sizes = ", ".join("any" if w is None else str(w) for w in wanted)
+            free = "" if wanted[:1] == (None,) else ", or for any batch write x.shape[0] for len(x)"
             raise ValueError(
                 f"an input has shape {value.shape}, and the module was converted for ({sizes}): "
-                "convert it again with an example of that shape"
+                f"convert it again with an example of that shape{free}"
             )
         if is_float(value.dtype) and self.own == np.dtype(np.float32):
             return value.astype(working)
