@@ -183,9 +183,16 @@ def _are_networks(value: Any) -> bool:
 
 
 def _params(value: Any, names: set[str] | None) -> dict[str, Any]:
+    from onebasin.torch.prefixes import matched
     from onebasin.torch.state import read_params, read_state
 
-    found = read_params(value) if _is_module(value) else read_state(value)
+    if _is_module(value):
+        found = read_params(value)
+    else:
+        found = read_state(value)
+        if names is not None and not names <= set(found):
+            pairs = matched("the state dict", found, sorted(names))
+            found = {name: found[key] for name, key in pairs.items()}
     return {name: x for name, x in found.items() if names is None or name in names}
 
 

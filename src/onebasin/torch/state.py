@@ -58,12 +58,17 @@ def read_state(state: Mapping[str, Any]) -> dict[str, jax.Array]:
         # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
         # `jnp.asarray` would compile a program for each shape.
         params[name] = jax.device_put(array)
-        if params[name].dtype != array.dtype:
-            raise ConversionError(
-                f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
-                "switch on jax_enable_x64, or call module.float() first"
-            )
+        check_width(name, array, params[name])
     return params
+
+
+def check_width(name: str, array: np.ndarray, param: jax.Array) -> None:
+    """Refuses what JAX made narrower than it was."""
+    if param.dtype != array.dtype:
+        raise ConversionError(
+            f"{name!r} is of type {array.dtype}, which JAX narrows to {param.dtype}: "
+            "switch on jax_enable_x64, or call module.float() first"
+        )
 
 
 def state_dict(params: Mapping[str, Any], module: Any = None) -> dict[str, Any]:
