@@ -105,6 +105,9 @@ def where(indices: Any) -> tuple[Any, ...]:
 def topk(
     x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Any, Any]:
+    if largest and x.ndim and x.dtype != bool:
+        values, places = lax.top_k(jnp.moveaxis(x, dim, -1), k)
+        return jnp.moveaxis(values, -1, dim), jnp.moveaxis(places, -1, dim)
     order = jnp.argsort(x, axis=dim, descending=largest)
     picked = lax.slice_in_dim(order, 0, k, axis=dim)
     return jnp.take_along_axis(x, picked, axis=dim), picked
