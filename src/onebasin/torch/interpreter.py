@@ -16,7 +16,7 @@ from onebasin.torch.errors import ConversionError
 from onebasin.torch.export import Exported, inner, node_name, unknown
 from onebasin.torch.names import symbolic
 from onebasin.torch.ops import layout
-from onebasin.torch.ops.layout import ChannelsLast, whole
+from onebasin.torch.ops.layout import Held, whole
 from onebasin.torch.ops.shape import Stacked
 from onebasin.torch.table import Rule, rule_for
 from onebasin.torch.tensors import canonical, is_float, numpy_dtype, pytorch
@@ -165,8 +165,8 @@ class Interpreter:
             return [
                 self._as_torch_has_it(x, d, working) for x, d in zip(result, dtypes, strict=False)
             ]
-        if isinstance(result, ChannelsLast):
-            return ChannelsLast(self._as_torch_has_it(result.array, dtypes, working))
+        if isinstance(result, Held):
+            return result.each(lambda x: self._as_torch_has_it(x, dtypes, working))
         if dtypes is None or (not hasattr(result, "dtype") and not np.isscalar(result)):
             return result
         wanted = self._dtype(dtypes, working)

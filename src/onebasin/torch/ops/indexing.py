@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.torch.ops.held import by_group, is_groups
 from onebasin.torch.table import Family
 
 indexing = Family("indexing")
@@ -115,6 +116,8 @@ def topk(
 
 @indexing("sort")
 def sort(x: Any, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Any, Any]:
+    if is_groups(x) and not descending:
+        return by_group(x)
     order = jnp.argsort(x, axis=dim, descending=descending)
     return jnp.take_along_axis(x, order, axis=dim), order
 
@@ -128,12 +131,14 @@ def sort_stable(
 
 @indexing("argsort")
 def argsort(x: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    if is_groups(x) and not descending:
+        return by_group(x)[1]
     return jnp.argsort(x, axis=dim, descending=descending)
 
 
 @indexing("argsort.stable")
 def argsort_stable(x: Any, *, stable: bool, dim: int = -1, descending: bool = False) -> Any:
-    return jnp.argsort(x, axis=dim, descending=descending)
+    return argsort(x, dim, descending)
 
 
 @indexing("bucketize")
