@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+from typing import cast as _cast
 
 from onebasin import align as _align
 from onebasin import compact as _compact
 from onebasin import symmetry as _symmetry
+from onebasin._modules import Check as _Check
+from onebasin._modules import Discover as _Discover
 from onebasin._modules import takes_modules as _takes_modules
 from onebasin.align import (
     Alignment,
@@ -80,9 +83,9 @@ barrier = _takes_modules(_align.barrier)
 bend = _takes_modules(_align.bend)
 canonical_element = _takes_modules(_align.canonical_element)
 canonicalize = _takes_modules(_align.canonicalize)
-check_symmetry = _takes_modules(_symmetry.check_symmetry)
+check_symmetry = _cast(_Check, _takes_modules(_symmetry.check_symmetry, networks=True))
 compact = _takes_modules(_compact.compact)
-discover = _takes_modules(_symmetry.discover)
+discover = _cast(_Discover, _takes_modules(_symmetry.discover, networks=True))
 distil = _takes_modules(_compact.distil)
 interpolate = _takes_modules(_align.interpolate)
 losses = _takes_modules(_align.losses)

@@ -39,7 +39,8 @@ def check_symmetry(
     Args:
         symmetry: The group to be checked.
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`.
-        params: Its parameters; their values only set the scale of the random ones.
+        params: Its parameters; their values only set the scale of the random ones. Of a PyTorch
+            module, or a network with `init` and `apply`, they may be left out.
         inputs: Arrays, or shapes for random inputs.
         tolerance: Largest relative change allowed; by default 1e-9 in double precision, 1e-4 in
             single, and more where the model itself rounds to half, by a cast or by
