@@ -181,8 +181,9 @@ class _Walk:
             return
         number, moves = self.origins[id(own)]
         start = self.values[id(self.program.inputs[number])]
-        _, back = jax.vjp(lambda x: moved(moves, x), start)
-        target = jnp.broadcast_to(signal, equation.outputs[0].shape).astype(self.read(own).dtype)
+        shape = equation.outputs[0].shape
+        _, back = jax.vjp(lambda x: jnp.broadcast_to(moved(moves, x), shape), start)
+        target = jnp.broadcast_to(signal, shape).astype(self.read(own).dtype)
         (total,), (times,) = back(target), back(jnp.ones_like(target))
         mean = total / jnp.maximum(times, 1)
         keeps_sign = jnp.all(start >= 0) | jnp.all(start <= 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -90,74 +91,75 @@ class Power:
         self.open = [
             place
             for place in self.open
-            if place.factor is not None
-            or (id(inputs[place.number]) in used and _can_move(model.leaves[place.number]))
+            if _can_move(model.leaves[place.number])
+            and (place.factor is not None or id(inputs[place.number]) in used)
         ]
 
     def _look_at_slopes(self, model: Trial, limit: float) -> None:
         """To first order all at once; what is seen so need not be left out to see it."""
-        slopes = model.slopes(
-            sorted({p.number for p in self.open if _can_move(model.leaves[p.number])})
-        )
+        slopes = model.slopes(sorted({place.number for place in self.open}))
         if slopes is None:
             return
         element = random_element(self.symmetry, model.rng, None)
+
+        def is_clear(place: Place) -> bool:
+            before, moved = model.leaves[place.number], self._by_factor(model, element, place)
+            step = (_shaken(before, True, model.rng) if moved is None else moved) - before
+            change = abs(float(np.real(np.vdot(np.conj(slopes[place.number]), step))))
+            return bool(np.isfinite(change) and change > CLEAR * limit)
+
+        self._keep_unless(is_clear)
+
+    def _keep_unless(self, is_seen: Callable[[Place], bool]) -> None:
         left = []
         for place in self.open:
-            before, slope = model.leaves[place.number], slopes.get(place.number)
-            if slope is None:
+            if not is_seen(place):
                 left.append(place)
-                continue
-            step = self._moved(model, element, place) - before
-            change = abs(float(np.real(np.vdot(np.conj(slope), step))))
-            if np.isfinite(change) and change > CLEAR * limit:
-                self._see(place)
-            else:
-                left.append(place)
+            elif place.factor is not None:
+                self.seen.add(place.factor.name)
         self.open = left
 
-    def _see(self, place: Place) -> None:
-        if place.factor is not None:
-            self.seen.add(place.factor.name)
-
-    def _moved(self, model: Trial, element: Element, place: Place) -> np.ndarray:
-        """A parameter moved by its factor; at random where it has none, or is not moved by it."""
-        before = model.leaves[place.number]
-        if place.factor is not None:
-            leaf = self.symmetry.leaves[place.number]
-            moved = act_on_leaf(self.symmetry, only(element, place.factor), before, leaf.blocks, np)
-            if moved is not before and not np.array_equal(moved, before):
-                return moved
-        return before * np.exp(0.3 * model.rng.standard_normal(before.shape)).astype(before.dtype)
+    def _by_factor(self, model: Trial, element: Element, place: Place) -> np.ndarray | None:
+        """A parameter moved by its factor; None if it is not moved."""
+        if place.factor is None:
+            return None
+        before, leaf = model.leaves[place.number], self.symmetry.leaves[place.number]
+        moved = act_on_leaf(self.symmetry, only(element, place.factor), before, leaf.blocks, np)
+        return None if moved is before or np.array_equal(moved, before) else moved
 
     def _shows(
         self, model: Trial, element: Element, place: Place, limit: float, floor: float
     ) -> bool:
-        """Whether leaving one parameter out shows; if not, whether moving it alone does."""
-        if not _can_move(model.leaves[place.number]):
-            return False
-        left_out, alone = self._probes(model, element, place)
-        change = model.difference(left_out)
-        if change > limit:
-            self._see(place)
-            return True
-        place.change = max(place.change, change)
-        place.looks += max(change, model.difference(alone) if alone else 0.0) <= floor
-        return False
+        """Whether leaving one parameter out shows.
 
-    def _probes(
-        self, model: Trial, element: Element, place: Place
-    ) -> tuple[list[Any], list[Any] | None]:
-        """The parameters moved by a factor but for one; those of which one alone is moved."""
-        alone = list(model.leaves)
-        alone[place.number] = self._moved(model, element, place)
-        if place.factor is None:
-            return alone, None
-        moved = self.symmetry.act_on_leaves(only(element, place.factor), model.leaves, np)
-        if np.array_equal(moved[place.number], model.leaves[place.number]):
-            return alone, None
-        moved[place.number] = model.leaves[place.number]
-        return moved, alone
+        Where neither that nor moving it alone does, the factor may move it in a way that makes no
+        difference, such as rescaling what is normalised: then any other way has to show.
+        """
+        before, moved = model.leaves[place.number], self._by_factor(model, element, place)
+        left_out = alone = 0.0
+        if moved is not None and place.factor is not None:
+            leaves = self.symmetry.act_on_leaves(only(element, place.factor), model.leaves, np)
+            leaves[place.number] = before
+            left_out = model.difference(leaves)
+            if left_out > limit:
+                return True
+            alone = self._change(model, place, moved)
+        chosen = True if moved is None else moved != before
+        any_way = self._change(model, place, _shaken(before, chosen, model.rng))
+        place.change = max(place.change, left_out, any_way if alone <= limit else 0.0)
+        place.looks += max(alone, any_way) <= floor
+        return alone <= limit < any_way
+
+    def _change(self, model: Trial, place: Place, value: np.ndarray) -> float:
+        leaves = list(model.leaves)
+        leaves[place.number] = value
+        return model.difference(leaves)
+
+
+def _shaken(values: np.ndarray, chosen: Any, rng: np.random.Generator) -> np.ndarray:
+    """Some of the values at random, no other ones."""
+    noise = np.exp(0.3 * rng.standard_normal(values.shape)).astype(values.dtype)
+    return np.where(chosen, values * noise, values)
 
 
 def _can_move(leaf: Any) -> bool:
