@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import flax.linen as nn
 import jax
 
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 
 Array = jax.Array

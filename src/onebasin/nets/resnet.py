@@ -4,11 +4,11 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from onebasin.nets import _linen
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 
 Initializer = nn.initializers.Initializer
