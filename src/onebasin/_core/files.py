@@ -16,6 +16,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,7 +78,7 @@ def check_own_folder(path: str | os.PathLike[str]) -> Path:
 @contextlib.contextmanager
 def open_regular(
     path: str | os.PathLike[str], *, largest: int | None = None, follow: bool = False
-) -> Iterator[IO[bytes]]:
+) -> Iterator[BufferedReader]:
     """A file open for reading, if it is a regular one: no link, pipe, device or folder.
 
     Args:
