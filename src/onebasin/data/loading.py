@@ -52,7 +52,7 @@ def load(
         The data set; its `description` says how it was normalised.
 
     Raises:
-        DataError: If the name is not known, files are missing, corrupted or cannot be downloaded, or
+        DataError: If the name is not known, files are missing, damaged or cannot be downloaded, or
             what they hold does not fit together.
 
     Example:
