@@ -27,6 +27,7 @@ def main() -> int:
     mutations.add_argument("--count", type=int, default=10_000, help="files, over all readers")
     mutations.add_argument("--readers", nargs="*", help="names, or parts of them")
     mutations.add_argument("--case", type=int, help="only this case, with its traceback")
+    mutations.add_argument("--one-process", action="store_true", help="quicker for few cases")
     hostile = command("hostile", "work in folders that a stranger made")
     hostile.add_argument("--only", nargs="*", help="names, or parts of them")
     full = command("full-disk", "let the disk be full at each write of a run")

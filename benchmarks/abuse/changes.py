@@ -79,7 +79,9 @@ def double(content: bytes, chance: random.Random) -> bytes:
 
 def extend(content: bytes, chance: random.Random) -> bytes:
     """More bytes at the end."""
-    return content + (chance.randbytes(chance.randint(1, 100)) if chance.random() < 0.5 else content)
+    return content + (
+        chance.randbytes(chance.randint(1, 100)) if chance.random() < 0.5 else content
+    )
 
 
 def empty(content: bytes, chance: random.Random) -> bytes:

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,32 @@ ROOM = int(2.5 * 2**30)
 
 def main(name: str, seed: str, folder: str, first: str, last: str, *more: str) -> None:
     """Prints `begin CASE` and `end RESULT` for each case."""
+
+    def begin(case: int) -> None:
+        print(f"begin {case}", flush=True)
+
+    for result in cases(name, seed, folder, range(int(first), int(last)), begin):
+        if more:
+            print(result["traceback"], file=sys.stderr)
+        print(f"end {json.dumps({**result, 'traceback': ''})}", flush=True)
+
+
+def cases(
+    name: str,
+    seed: str,
+    folder: str,
+    numbers: Iterable[int],
+    begin: Callable[[int], None] = lambda case: None,
+) -> Iterator[dict[str, Any]]:
+    """How each case of a reader ended.
+
+    Args:
+        name: The reader.
+        seed: Of all cases.
+        folder: Where whole files, and those of a case, may lie.
+        numbers: The cases.
+        begin: Called with the number of each before it is read.
+    """
     warnings.simplefilter("ignore")
     reader = all_readers()[name]
     whole, place = Path(folder) / "whole", Path(folder) / "case"
@@ -30,13 +57,10 @@ def main(name: str, seed: str, folder: str, first: str, last: str, *more: str) -
         reader.make(whole)
     expected = _digest(reader, whole, place)
     _limit_memory()
-    for case in range(int(first), int(last)):
-        print(f"begin {case}", flush=True)
-        result = _case(reader, whole, place, random.Random(f"{seed}/{name}/{case}"), expected)
-        if more:
-            print(result.pop("traceback", ""), file=sys.stderr)
-        result.pop("traceback", None)
-        print(f"end {json.dumps(result)}", flush=True)
+    for case in numbers:
+        begin(case)
+        chance = random.Random(f"{seed}/{name}/{case}")
+        yield {"case": case, "traceback": "", **_case(reader, whole, place, chance, expected)}
 
 
 def _digest(reader: Reader, whole: Path, place: Path) -> str:
@@ -122,8 +146,8 @@ def _peak() -> int:
 
 def _limit_memory() -> None:
     """A read that asks for more ends in a MemoryError instead of ending the machine."""
-    limit = _status("VmSize") + ROOM
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + ROOM, hard))
 
 
 if __name__ == "__main__":

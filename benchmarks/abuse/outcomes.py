@@ -26,19 +26,24 @@ BYTES = 2 * 2**30
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an error is one that onebasin has for people: its own, with a sentence."""
-    return (
-        isinstance(error, ValueError)
-        and type(error).__module__.partition(".")[0] == "onebasin"
-        and len(str(error)) > 10
-    )
+    """Whether an error is one that onebasin has for people: a ValueError with a sentence.
+
+    Its class is one of onebasin, or it is plain and was raised there by hand: what a conversion in
+    one of its lines raises does not count.
+    """
+    if not isinstance(error, ValueError) or len(str(error)) <= 10:
+        return False
+    if type(error) is not ValueError:
+        return type(error).__module__.partition(".")[0] == "onebasin"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "/onebasin/" in last.filename and (last.line or "").startswith("raise ")
 
 
 def where(error: BaseException) -> str:
     """An error in one line: what it is, and the last place in onebasin that it came through."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if "onebasin" in f.filename and "abuse" not in f.filename]
-    place = f"{ours[-1].filename.rpartition('onebasin/')[2]}:{ours[-1].name}" if ours else "?"
+    ours = [f for f in frames if "/onebasin/" in f.filename]
+    place = f"{ours[-1].filename.rpartition('/onebasin/')[2]}:{ours[-1].name}" if ours else "?"
     return f"{type(error).__name__} in {place}: {' '.join(str(error).split())[:80]}"
 
 

@@ -90,7 +90,9 @@ def study(folder: Path) -> dict[str, str]:
     config = ob.studies.load_config(chosen.config, "compact", "demo", overrides=TINY)
     known = [stage.name for stage in chosen.stages]
     chosen.run(config, folder, stages=[name for name in STAGES if name in known])
-    files = [p for kind in ("*.safetensors", "section.json") for p in folder.glob(f"stages/*/{kind}")]
+    files = [
+        p for kind in ("*.safetensors", "section.json") for p in folder.glob(f"stages/*/{kind}")
+    ]
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(files)

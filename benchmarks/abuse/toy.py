@@ -22,7 +22,10 @@ toy = Study("toy", "A toy", "Whether stages run.", ToyConfig)
 def _table(name: str, value: float) -> Table:
     column = Column(key="total", label="total")
     return Table(
-        name=name, title="T", columns=[column], rows=[Row(label="r", cells={"total": Cell(value=value)})]
+        name=name,
+        title="T",
+        columns=[column],
+        rows=[Row(label="r", cells={"total": Cell(value=value)})],
     )
 
 

@@ -20,21 +20,24 @@ from abuse.outcomes import CRASH, SECONDS, SLOW
 START = 180.0
 
 
-def watched(command: list[str], first: int, last: int) -> Iterator[dict[str, Any]]:
+def watched(
+    command: list[str], first: int, last: int, seconds: float = SECONDS + 5
+) -> Iterator[dict[str, Any]]:
     """What became of the cases from `first` to `last`, each by a worker that is still alive.
 
     Args:
         command: Arguments of Python; the first and last case are added.
         first: The first case.
         last: The case after the last.
+        seconds: How long a case may take.
     """
     while first < last:
-        for result in _one(command, first, last):
+        for result in _one(command, first, last, seconds):
             yield result
             first = result["case"] + 1
 
 
-def _one(command: list[str], first: int, last: int) -> Iterator[dict[str, Any]]:
+def _one(command: list[str], first: int, last: int, seconds: float) -> Iterator[dict[str, Any]]:
     """The cases up to the first that ends its worker, which is one of the results."""
     process = subprocess.Popen(
         [sys.executable, *command, str(first), str(last)],
@@ -61,7 +64,7 @@ def _one(command: list[str], first: int, last: int) -> Iterator[dict[str, Any]]:
                 return
             word, _, rest = line.partition(" ")
             if word == "begin":
-                case, limit = int(rest), SECONDS + 5
+                case, limit = int(rest), seconds
             elif word == "end":
                 yield {"case": case, **json.loads(rest)}
                 case, limit = None, START

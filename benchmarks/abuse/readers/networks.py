@@ -28,9 +28,7 @@ def make_params(folder: Path) -> None:
 
 def read_params(folder: Path) -> Any:
     """A network, and a population of it."""
-    return [
-        ob.store.load_params(folder / f"{name}.safetensors", like=_params()) for name in "ab"
-    ]
+    return [ob.store.load_params(folder / f"{name}.safetensors", like=_params()) for name in "ab"]
 
 
 def make_others(folder: Path) -> None:
@@ -72,9 +70,7 @@ def read_torch(folder: Path) -> Any:
 def readers() -> list[Reader]:
     """Those of PyTorch only where it is installed."""
     found = [
-        Reader(
-            "load_params", make_params, read_params, always, reseal=reseal_tensors, weight=2
-        ),
+        Reader("load_params", make_params, read_params, always, reseal=reseal_tensors, weight=2),
         Reader("open_torch", make_others, read_others),
     ]
     if importlib.util.find_spec("torch") is not None:
