@@ -36,6 +36,8 @@ def main() -> int:
     given = parser.parse_args()
 
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    # Programs are many and small: optimising them would cost more than they take.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     print(f"abuse {given.command}, seed {given.seed}", flush=True)
     if given.command == "kills":
         from abuse.kills import run

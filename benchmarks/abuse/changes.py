@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable
 
 VALUES = (
-    "0 -1 1 2 1e308 -1e400 NaN Infinity 9223372036854775808 18446744073709551617 0.5 null true "
-    'false "" "x" [] {} [[]] [null] {"a":1} "../victim" "/etc/hostname" "a\\u0000b" "\\ud800" '
-    '"\\u202e" -0 1e-320 4294967297'
-).split()
+    *("0", "-1", "1", "2", "1e308", "-1e400", "NaN", "Infinity", "9223372036854775808"),
+    *("18446744073709551617", "0.5", "null", "true", "false", '""', '"x"', "[]", "{}", "[[]]"),
+    *("[null]", '{"a":1}', '"../victim"', '"/etc/hostname"', r'"a\u0000b"', r'"\ud800"'),
+    *(r'"\u202e"', "-0", "1e-320", "4294967297"),
+)
 YAML = (
     "2001-13-45",
     "!!int foo",

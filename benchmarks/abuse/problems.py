@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import onebasin as ob
 
 
+@functools.cache
 def problem() -> ob.Problem:
     """Twenty noisy points of a sine, a network of thirteen weights."""
     x = np.linspace(-1, 1, 20, dtype=np.float32)[:, None]
@@ -81,7 +83,7 @@ TINY = {
     "vi": {"epochs": 5, "batch_size": 20},
     "dynamics": {"epochs": 2, "points": 3},
 }
-STAGES = ("hmc", "ensemble", "variational")
+STAGES = ("ensemble", "variational")
 
 
 def study(folder: Path) -> dict[str, str]:

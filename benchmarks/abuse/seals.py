@@ -31,7 +31,7 @@ WAYS: tuple[Callable[[Any], str], ...] = (_sorted, _plain)
 
 
 def reseal_json(old: bytes, new: bytes) -> bytes | None:
-    """An edited JSON file with its own checksum put right; None if it carries none that is known."""
+    """An edited JSON file with its checksum put right; None if it has none that is known."""
     try:
         before, after = json.loads(old), json.loads(new)
     except (ValueError, RecursionError):
