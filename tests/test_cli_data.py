@@ -77,6 +77,17 @@ def test_get_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert {path.name for path in (elsewhere / "mnist").iterdir()} == set(files)
 
 
+def test_a_folder_made_for_a_download_that_fails_goes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = making.catalogue("mnist", making.mnist(), "http://127.0.0.1:9/")["mnist"]
+    monkeypatch.setitem(CATALOGUE, "mnist", source)
+    result = invoke("get", "mnist", "--root", str(tmp_path / "made" / "elsewhere"))
+    assert result.exit_code == 2
+    assert "could not be downloaded" in result.stderr
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_file_is_no_folder_to_download_to(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = invoke("get", "mnist", "--root", str(tmp_path / "file"))

@@ -9,6 +9,7 @@ from typing import cast as _cast
 from onebasin import align as _align
 from onebasin import compact as _compact
 from onebasin import symmetry as _symmetry
+from onebasin._core.imports import side_effects_undone as _side_effects_undone
 from onebasin._modules import Check as _Check
 from onebasin._modules import Discover as _Discover
 from onebasin._modules import takes_modules as _takes_modules
@@ -210,13 +211,18 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return importlib.import_module(f"onebasin.{name}")
+        return _room(name)
     if name in _LAZY:
-        found = getattr(importlib.import_module(f"onebasin.{_LAZY[name]}"), name)
+        found = getattr(_room(_LAZY[name]), name)
         if name == "predict":
             found = globals()[name] = _takes_modules(found)
         return found
     raise AttributeError(f"module 'onebasin' has no attribute {name!r}")
+
+
+def _room(name: str) -> Any:
+    with _side_effects_undone():
+        return importlib.import_module(f"onebasin.{name}")
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,45 @@ def test_what_is_not_there_is_said(served: tuple[Path, str], cache: Path) -> Non
     nobody = making.catalogue("mnist", making.mnist(), "http://127.0.0.1:9/")
     with pytest.raises(DataError, match=r"could not be downloaded .*127\.0\.0\.1"):
         load("mnist", catalogue=nobody)
+
+
+def test_a_failed_download_leaves_nothing(
+    served: tuple[Path, str], cache: Path, tmp_path: Path
+) -> None:
+    folder, address = served
+    files = making.mnist()
+    known = making.catalogue("mnist", files, address)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match="could not be downloaded"):
+        load("mnist", catalogue=known)
+    assert sorted(tmp_path.rglob("*")) == before
+    # What came whole is kept, with its folder.
+    name = "train-images-idx3-ubyte.gz"
+    making.write(folder, {name: files[name]})
+    with pytest.raises(DataError, match="could not be downloaded"):
+        load("mnist", catalogue=known)
+    assert {path.name for path in (cache / "mnist").iterdir()} == {name}
+
+
+@pytest.mark.parametrize("url", ["no address", "ftp://127.0.0.1:9/x", "http://[::1"])
+def test_an_address_that_is_none(cache: Path, url: str) -> None:
+    known = making.catalogue("mnist", making.mnist(), url)
+    with pytest.raises(DataError, match="could not be downloaded"):
+        load("mnist", catalogue=known)
+
+
+def test_a_place_that_cannot_be_written(cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.touch()
+    with pytest.raises(DataError, match=r"cannot be downloaded to .*may write to"):
+        load("mnist", catalogue=making.catalogue("mnist", making.mnist(), "http://127.0.0.1:9/"))
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(cache: Path) -> None:
+    (cache / "mnist").mkdir(parents=True)
+    os.mkfifo(cache / "mnist" / "train-images-idx3-ubyte.gz")
+    with pytest.raises(DataError, match="is not a regular file"):
+        load("mnist", catalogue=making.catalogue("mnist", making.mnist(), "http://127.0.0.1:9/"))
 
 
 def test_the_next_address_is_tried(served: tuple[Path, str], cache: Path) -> None:

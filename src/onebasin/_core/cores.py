@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from threadpoolctl import OpenBLASController, ThreadpoolController
+from onebasin._core.imports import side_effects_undone
 
 # Products of fewer multiplications gain little from other cores, and where these have other work
 # to do, waiting for them takes many times as long.
@@ -61,15 +61,20 @@ def threads_for_products(multiplications: int) -> contextlib.AbstractContextMana
 
 
 @functools.lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
+def _controller() -> Any:
     """The libraries that are there, looked for once: that takes longer than a small alignment."""
-    import scipy.linalg  # noqa: F401 - brings a library of its own, which would come too late
+    # threadpoolctl sets a variable that lets two OpenMP libraries be in one process.
+    with side_effects_undone():
+        import scipy.linalg  # noqa: F401 - brings a library of its own, which would come too late
+        import threadpoolctl
 
-    return ThreadpoolController()
+    return threadpoolctl.ThreadpoolController()
 
 
 def _free_for_all() -> None:
     """Lets any thread set the limit."""
+    from threadpoolctl import OpenBLASController
+
     clear = getattr(OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)

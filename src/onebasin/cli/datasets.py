@@ -1,7 +1,7 @@
 """`onebasin data`: which data sets there are, getting them, checking their files."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,8 +76,7 @@ def get(
     """
     results = {}
     for source in _sources(names):
-        with working(f"Getting {source.name}", as_json, spinner=False):
-            _make(root)
+        with working(f"Getting {source.name}", as_json, spinner=False), _made(root):
             folders = files.roots(root)
             found = files.find(source, folders, complete=True)
             if found is None:
@@ -131,11 +130,12 @@ def check(
         fail(bad)
 
 
-def _make(folder: Path | None) -> None:
-    if folder is None:
-        return
+@contextmanager
+def _made(folder: Path | None) -> Iterator[None]:
+    """A folder to download to; one that was made for nothing goes again."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with nullcontext() if folder is None else files.made(folder):
+            yield
     except OSError as error:
         raise ValueError(
             f"got --root {folder}, which cannot be made a folder ({error.strerror or error}): name "

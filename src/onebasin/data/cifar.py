@@ -1,66 +1,27 @@
-"""CIFAR-10 and CIFAR-100: pickles of NumPy arrays, opened so that nothing in them can run."""
+"""CIFAR-10 and CIFAR-100: pickles of byte arrays, as they lie in a folder or in the archive."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 import tarfile
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, cast
 
 import numpy as np
 
 from onebasin.data.dataset import Arrays
 from onebasin.data.errors import DataError
+from onebasin.data.pickled import unpickle as unpickle
+from onebasin.data.reading import Unpacked, reading
 from onebasin.data.source import Paths, Raw
 
-# All that the files ask for: the three parts of an array, under the names of Python 2's NumPy.
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise DataError(
-                f"a pickle asks for {module}.{name}, and only NumPy arrays, numbers, strings and "
-                "lists of them are opened: this is no file of CIFAR, do not trust it."
-            )
-        return _ALLOWED[module, name]
-
-
-def unpickle(content: bytes) -> Any:
-    """What a pickle holds, if it holds nothing but arrays, numbers, strings, lists, dictionaries.
-
-    Args:
-        content: The bytes of the pickle.
-
-    Raises:
-        DataError: If it asks for anything else; none of that is run.
-
-    Example:
-        >>> import pickle
-        >>> from onebasin.data.cifar import unpickle
-        >>> unpickle(pickle.dumps({"labels": [1, 2]}))
-        {'labels': [1, 2]}
-    """
-    try:
-        return _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(f"a pickle cannot be read ({type(error).__name__}: {error}).") from error
+BLOCK = 2**18
 
 
 def read_folder(paths: Paths, _: int, *, labels: str) -> Raw:
     """The unpacked batches, all but the last for training."""
-    batches = [_batch(path.read_bytes(), labels, str(path)) for path in paths.values()]
-    return _joined(batches)
+    return _joined([_file(path, labels) for path in paths.values()])
 
 
 def read_archive(paths: Paths, _: int, *, labels: str, members: Mapping[str, str]) -> Raw:
@@ -72,14 +33,7 @@ def read_archive(paths: Paths, _: int, *, labels: str, members: Mapping[str, str
         members: The batches by their path in the archive, with the MD5 of each.
     """
     (path,) = paths.values()
-    found = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for entry in archive:
-                if entry.name in members and (opened := archive.extractfile(entry)):
-                    found[entry.name] = opened.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DataError(f"the file {path} is not an archive, or was cut off ({error}).") from error
+    found = _members(path, members)
     batches = []
     for name, md5 in members.items():
         if name not in found:
@@ -87,19 +41,40 @@ def read_archive(paths: Paths, _: int, *, labels: str, members: Mapping[str, str
         got = hashlib.md5(found[name]).hexdigest()
         if got != md5:
             raise DataError(f"{name} in the file {path} has md5:{got}, expected md5:{md5}.")
-        batches.append(_batch(found[name], labels, f"{name} in {path}"))
+        batches.append(_batch(found[name], labels, f"{name} in the file {path}"))
     return _joined(batches)
 
 
+def _file(path: Path, labels: str) -> Arrays:
+    with reading(path, "a batch of CIFAR") as file:
+        return _batch(file.read(), labels, f"the file {path}")
+
+
+def _members(path: Path, names: Mapping[str, str]) -> dict[str, bytes]:
+    found = {}
+    with reading(path, "an archive") as file:
+        stream = cast(IO[bytes], Unpacked(path, file))
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=BLOCK) as archive:
+            for entry in archive:
+                if entry.name in names and (opened := archive.extractfile(entry)):
+                    found[entry.name] = opened.read()
+    return found
+
+
 def _batch(content: bytes, labels: str, where: str) -> Arrays:
-    batch = unpickle(content)
     try:
-        pixels = np.asarray(batch["data"]).reshape(-1, 3, 32, 32)
-        return pixels.transpose(0, 2, 3, 1), np.asarray(batch[labels], np.uint8)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{where} has no images and {labels}, expected a batch of CIFAR ({error})."
-        ) from error
+        batch: Any = unpickle(content)
+    except DataError as error:
+        raise DataError(f"{where} is no batch of CIFAR: {error}") from error
+    pixels, classes = (
+        (batch.get("data"), batch.get(labels)) if isinstance(batch, dict) else (None, None)
+    )
+    if not isinstance(pixels, np.ndarray) or pixels.shape[1:] != (3072,):
+        raise DataError(f"{where} has no images, expected a batch of CIFAR.")
+    if type(classes) is not list or any(type(x) is not int or not 0 <= x < 256 for x in classes):
+        raise DataError(f"{where} has no {labels}, expected a batch of CIFAR.")
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return images, np.array(classes, np.uint8)
 
 
 def _joined(batches: list[Arrays]) -> Raw:

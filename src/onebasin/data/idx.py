@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from onebasin.data.errors import DataError
+from onebasin.data.reading import Unpacked, reading
 from onebasin.data.source import Paths, Raw, images
 
 NAMES = (
@@ -29,19 +28,21 @@ def read(paths: Paths, _: int) -> Raw:
 def read_idx(path: Path) -> np.ndarray:
     """One gzipped IDX file of bytes: two zeros, the type 8, the number of axes, the sizes, bytes.
 
+    No more is unpacked than its header says.
+
     Raises:
         DataError: If it is something else.
     """
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"the file {path} is not a gzip file, or was cut off ({error}).") from error
-    axes = content[3] if content[:3] == b"\0\0\x08" else 0
-    start = 4 + 4 * axes
-    shape = np.frombuffer(content[4:start], ">i4").tolist()
-    if not axes or len(content) - start != math.prod(shape):
-        raise DataError(
-            f"the file {path} has {len(content):,} bytes and begins with {content[:4]!r}, expected "
-            "an IDX file of bytes whose header gives its size."
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    with reading(path, "a gzip file") as file:
+        unpacked = Unpacked(path, file)
+        start = unpacked.read(4)
+        axes = start[3] if start[:3] == b"\0\0\x08" and len(start) == 4 else 0
+        shape = np.frombuffer(unpacked.read(4 * axes), ">i4").tolist()
+        size = math.prod(shape) if axes and min(shape, default=-1) >= 0 else -1
+        content = unpacked.read(max(size, 0))
+        if size < 0 or len(shape) != axes or len(content) != size or unpacked.read(1):
+            raise DataError(
+                f"the file {path} begins with {start!r} and a header of the shape {shape}, "
+                "expected an IDX file of bytes whose header gives its size."
+            )
+    return np.frombuffer(content, np.uint8).reshape(shape)

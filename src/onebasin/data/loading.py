@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,8 @@ def load(
     """Loads a data set, after checking its files.
 
     They are looked for in `root`, in the folders that the environment variable ONEBASIN_DATA names,
-    and in a cache; a data set that is nowhere is downloaded into the cache.
+    and in a cache; a data set that is nowhere is downloaded into the cache. Links in these folders
+    are followed, and nothing but regular files is read.
 
     Args:
         name: "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "svhn", "tiny-imagenet", or
@@ -45,13 +45,15 @@ def load(
             `Normalisation` of another data set, as for one that is out of distribution. By default
             CIFAR and the tables are "standard", the other images "unit".
         download: Whether to download what is nowhere.
-        catalogue: The data sets that are known; None for those above.
+        catalogue: The data sets that are known; None for those above. What has no checksum in it is
+            read as a stranger's: it unpacks to no more than data of its size would.
 
     Returns:
         The data set; its `description` says how it was normalised.
 
     Raises:
-        DataError: If the name is not known, files are missing, corrupted or cannot be downloaded.
+        DataError: If the name is not known, files are missing, damaged or cannot be downloaded, or
+            what they hold does not fit together.
 
     Example:
         >>> import onebasin as ob
@@ -80,7 +82,8 @@ def load(
     about = f"{source.about} Read from {form.what}."
     if source.num_splits > 1:
         about += f" Split {split} of {source.num_splits}."
-    return _dataset(source, form.read(paths, split), about, normalise or source.normalise)
+    raw = _checked(source, form.read(paths, split))
+    return _dataset(source, raw, about, normalise or source.normalise)
 
 
 def known(name: str, catalogue: Mapping[str, Source] = CATALOGUE) -> Source:
@@ -98,6 +101,30 @@ def known(name: str, catalogue: Mapping[str, Source] = CATALOGUE) -> Source:
         mean = f"; did you mean {nearest[0]!r}?" if nearest else "."
         raise DataError(f"got the data set {name!r}, expected one of {', '.join(catalogue)}{mean}")
     return catalogue[name]
+
+
+def _checked(source: Source, raw: Raw) -> Raw:
+    """What was read, once inputs and targets fit each other, and training fits testing."""
+    parts = {name: part for name in ("train", "test") if (part := getattr(raw, name)) is not None}
+    for name, (inputs, targets) in parts.items():
+        what = f"the {name} part of {source.name} has {len(inputs):,} inputs"
+        if len(inputs) != len(targets) or not len(inputs):
+            raise DataError(
+                f"{what} and {len(targets):,} targets, expected as many of both, and some: its "
+                "files are not those that were published."
+            )
+        if inputs.shape[1:] != raw.test[0].shape[1:]:
+            raise DataError(
+                f"{what} of shape {inputs.shape[1:]}, and the test part has "
+                f"{raw.test[0].shape[1:]}: its files do not belong together."
+            )
+        if not (_finite(inputs) and _finite(targets)):
+            raise DataError(f"{what}, and not all of its values are finite: look at its files.")
+    return raw
+
+
+def _finite(values: np.ndarray) -> bool:
+    return values.dtype.kind in "biu" or bool(np.isfinite(values).all())
 
 
 def _dataset(source: Source, raw: Raw, about: str, normalise: str | Normalisation) -> Dataset:
@@ -168,11 +195,17 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(std > 1e-12 * (1 + np.abs(mean)), std, 1.0)
 
 
-def _labels(source: Source, labels: Any) -> np.ndarray:
-    labels = np.asarray(labels).astype(np.int32)
-    if labels.min() < 0 or labels.max() >= (source.num_classes or 0):
+def _labels(source: Source, labels: np.ndarray) -> np.ndarray:
+    # Before they are narrowed: of a wider number the lower bits may look like a class.
+    least, most = labels.min(), labels.max()
+    if labels.ndim != 1 or labels.dtype.kind not in "biuf" or (labels % 1 != 0).any():
         raise DataError(
-            f"{source.name} has labels from {labels.min()} to {labels.max()}, expected 0 to "
+            f"{source.name} has labels of shape {labels.shape} and type {labels.dtype}, expected "
+            "one whole number for each example."
+        )
+    if least < 0 or most >= (source.num_classes or 0):
+        raise DataError(
+            f"{source.name} has labels from {least} to {most}, expected 0 to "
             f"{(source.num_classes or 0) - 1}: its files are not those that were published."
         )
-    return labels
+    return labels.astype(np.int32)

@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from onebasin._core.imports import side_effects_undone
+from onebasin.engine.progress import rate
 
-from onebasin.engine.progress import Rate
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Bar:
     """A bar for one phase; nothing is drawn where it is not enabled."""
 
     def __init__(self, name: str, total: int, done: int, *, enabled: bool):
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            Rate(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),
-            disable=not enabled,
-        )
-        self._task = self._progress.add_task(name, total=total, completed=done, shown="")
+        self._progress = _progress() if enabled else None
+        if self._progress is not None:
+            self._task = self._progress.add_task(name, total=total, completed=done, shown="")
 
     def __enter__(self) -> Bar:
-        self._progress.start()
+        if self._progress is not None:
+            self._progress.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._progress.stop()
+        if self._progress is not None:
+            self._progress.stop()
 
     def update(self, done: int, values: dict[str, float]) -> None:
         """Moves the bar to `done` steps, with the latest values beside it."""
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        self._progress.update(self._task, completed=done, shown=shown)
+        if self._progress is not None:
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+            self._progress.update(self._task, completed=done, shown=shown)
+
+
+def _progress() -> Progress:
+    with side_effects_undone():
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        rate(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[shown]}"),
+    )

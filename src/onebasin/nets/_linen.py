@@ -5,9 +5,9 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import flax.linen as nn
 import jax
 
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 from onebasin.nets.state import has_state, join
 

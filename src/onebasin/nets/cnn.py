@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import flax.linen as nn
 import jax
 
 from onebasin.nets import _linen
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 
 POOLS = {"max": _linen.max_pool, "average": _linen.avg_pool}

@@ -1,10 +1,10 @@
 """OptuNet: a convolutional network for MNIST with 392 parameters."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from onebasin.nets import _linen
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 
 POOL, FIRST, SECOND = 3, 4, 5

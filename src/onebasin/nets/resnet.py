@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from onebasin.nets import _linen
+from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
 from onebasin.nets.norms import NORMS, norm_of
 
