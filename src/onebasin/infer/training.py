@@ -23,6 +23,8 @@ from onebasin.posterior import Draws
 from onebasin.posterior.trees import check_same, num_weights
 
 BATCH_SIZE = 100
+# Of a budget, one part is for outputs that wait to be handed over.
+SHARES = 8
 MIN_STEPS = 2000
 LEARNING_RATE = 3e-3
 # Adam goes about its rate in a step, along a cosine half of that: 2,000 steps at 3e-3 go no further
@@ -181,7 +183,7 @@ def _begun(variables: Any, optimizer: optax.GradientTransformation, keys: jax.Ar
 
 def _share(memory: int | None) -> int | None:
     """What outputs of several steps may take, before they are handed over."""
-    return None if memory is None else memory // 8
+    return None if memory is None else memory // SHARES
 
 
 def _planned(
@@ -209,7 +211,7 @@ def _planned(
         for tree in (state, jax.eval_shape(step.outputs_of, problem, state[0]))
     )
     needed = bytes_needed(step.member, *arguments)
-    return step, cohorts(members, memory - _share(memory), kept + more, needed, group)
+    return step, cohorts(members, memory - memory // SHARES, kept + more, needed, group)
 
 
 def _is_cheap(problem: Problem) -> bool:

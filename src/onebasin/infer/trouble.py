@@ -57,12 +57,9 @@ def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
         return None
     info = draws.info or {}
     length, asked = info.get("trajectory_length"), info.get("asked_trajectory_length")
-    share = f" (at {length / asked:.0%} of the length)" if _are_numbers(length, asked) else ""
+    known = isinstance(length, int | float) and isinstance(asked, int | float)
+    share = f" (at {length / asked:.0%} of the length)" if known else ""
     return (
         f"{number} of {len(draws)} draws end trajectories that {limit}={arguments[limit]} cut "
         f"short{share}: {LIMITS[limit]}"
     )
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)

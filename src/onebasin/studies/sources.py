@@ -56,7 +56,7 @@ def kept(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def found(*args: P.args, **kwargs: P.kwargs) -> R:
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, StudyConfig)]
             files = tuple(item for config in given for item in sources(config).items())
-            return known(files, *args, **kwargs)
+            return known(files, *args, **kwargs)  # type: ignore[arg-type]
 
         return found
 
