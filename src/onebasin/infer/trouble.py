@@ -57,8 +57,9 @@ def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
         return None
     info = draws.info or {}
     length, asked = info.get("trajectory_length"), info.get("asked_trajectory_length")
-    known = isinstance(length, int | float) and isinstance(asked, int | float)
-    share = f" (at {length / asked:.0%} of the length)" if known else ""
+    share = ""
+    if isinstance(length, int | float) and isinstance(asked, int | float):
+        share = f" (at {length / asked:.0%} of the length)"
     return (
         f"{number} of {len(draws)} draws end trajectories that {limit}={arguments[limit]} cut "
         f"short{share}: {LIMITS[limit]}"
