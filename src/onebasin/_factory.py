@@ -305,8 +305,10 @@ def converted(module: Any, inputs: Any, name: str) -> tuple[Any, Any]:
 def _converted(module: Any, inputs: Any, name: str) -> Model:
     import jax
 
+    from onebasin.torch.modules import as_tree
     from onebasin.torch.tensors import to_numpy
 
+    inputs = as_tree(inputs)
     net, params = converted(module, inputs, name)
     arrays = jax.tree.map(lambda x: to_numpy(x) if hasattr(x, "detach") else x, inputs)
     model = TorchModel(net.apply, params, arrays)

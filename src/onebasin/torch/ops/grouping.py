@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from onebasin.torch.ops import indexing, reductions, scattering
-from onebasin.torch.ops.held import SPECIAL, Back, Counting, Counts, Held, Sorted
+from onebasin.torch.ops.held import SPECIAL, Back, Counting, Counts, Sorted
+from onebasin.torch.ops.layout import Held
 from onebasin.torch.table import Family, Rule
 
 grouping = Family("grouping")

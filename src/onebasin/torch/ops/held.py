@@ -152,7 +152,7 @@ def _fits(x: Any, rank: int) -> bool:
     """Whether an operand has the rows of another, or is the same for all of them."""
     if isinstance(x, Sorted):
         return x.ndim == rank
-    shape = getattr(x, "shape", ())
+    shape: tuple[int, ...] = getattr(x, "shape", ())
     return not isinstance(x, Held | list) and (len(shape) < rank or shape[0] == 1)
 
 
