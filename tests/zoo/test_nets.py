@@ -262,3 +262,27 @@ def test_a_scaled_network_is_still_told_that_it_is_trained() -> None:
     assert is_trained_apart(net.apply)
     assert not is_trained_apart(nets.mlp((5,), 2).apply)
     assert set(state) == {"batch_stats"}
+
+
+def products(jaxpr: Any) -> set[str]:
+    """The types of all products in a program."""
+    found = set()
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("conv_general_dilated", "dot_general"):
+            found |= {str(v.aval.dtype) for v in equation.invars}
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "jaxpr")):
+            inner = getattr(value, "jaxpr", value)
+            found |= products(inner) if hasattr(inner, "eqns") else set()
+    return found
+
+
+def test_all_products_are_in_half_precision_in_scaled_networks_too() -> None:
+    net = nets.scale_inputs(nets.resnet18(outputs=3, width=2), 128, 64)
+    images = jnp.zeros((2, 8, 8, 3), jnp.uint8)
+    params = jax.eval_shape(net.init, jax.random.key(0), images)
+
+    def loss(params: Any) -> jax.Array:
+        return jnp.sum(nets.in_bfloat16(net).apply(params, images, train=True)[0])
+
+    whole = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), params)
+    assert products(jax.make_jaxpr(jax.grad(loss))(whole).jaxpr) == {"bfloat16"}

@@ -26,6 +26,9 @@ SAFE_SHARE = 1000
 def each(fun: Callable[..., Any], group: int, *stacked: Any) -> Any:
     """Applies `fun` along the first axis of its arguments, `group` members at a time."""
     count = jax.tree.leaves(stacked)[0].shape[0]
+    if count == 1 and jax.default_backend() != "cpu":
+        # A batch of one network would make batched products of all that it computes.
+        return jax.tree.map(lambda x: x[None], fun(*jax.tree.map(lambda x: x[0], stacked)))
     if group >= count:
         return jax.vmap(fun)(*stacked)
     return jax.lax.map(lambda args: fun(*args), stacked, batch_size=group if group > 1 else None)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from onebasin.nets.net import Net, net_of
+from onebasin.nets.scaling import ScaledApply
 from onebasin.nets.state import is_trained_apart, join, split
 
 
@@ -36,6 +37,10 @@ def in_bfloat16(net: Net) -> Net:
         (dtype('float32'), True)
     """
     whole = net_of(net)
+    if isinstance(whole.apply, ScaledApply):
+        # What is scaled is in single precision: it is cast after that, or nothing would be half.
+        half = dataclasses.replace(whole.apply, apply=_InBfloat16(whole.apply.apply))
+        return Net(whole.init, half)
     return Net(whole.init, _InBfloat16(whole.apply))
 
 

@@ -47,7 +47,7 @@ def scale_inputs(
             "number, or one for each entry of the last axis"
         )
     whole, scaling = net_of(net), _Scaling(_plain(shift), _plain(scale))
-    return Net(_ScaledInit(whole.init, scaling), _ScaledApply(whole.apply, scaling))
+    return Net(_ScaledInit(whole.init, scaling), ScaledApply(whole.apply, scaling))
 
 
 def _plain(array: np.ndarray) -> Any:
@@ -74,7 +74,9 @@ class _ScaledInit:
 
 
 @dataclasses.dataclass(frozen=True)
-class _ScaledApply:
+class ScaledApply:
+    """A network's function on inputs that are scaled first."""
+
     apply: Callable[..., Any]
     scaling: _Scaling
 
