@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-# Where the sources are no checkout, whoever took them from one can say from which.
+# Whoever took the sources from a checkout can say from which.
 VARIABLE = "ONEBASIN_COMMIT"
 SECONDS = 10
 
@@ -16,17 +16,18 @@ SECONDS = 10
 def find_commit() -> str | None:
     """The commit of the checkout that onebasin runs from, `+changes` if files were edited since.
 
-    None where it runs from no checkout and `ONEBASIN_COMMIT` does not say.
+    What `ONEBASIN_COMMIT` says counts first; None where it says nothing and there is no checkout.
     """
+    said = os.environ.get(VARIABLE)
+    if said:
+        return said
     package = Path(__file__).resolve().parents[1]
     # A checkout of somebody else may hold the environment that onebasin is installed in.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return os.environ.get(VARIABLE) or None
+        return None
     commit = _git(package, "rev-parse", "HEAD")
-    if not commit:
-        return os.environ.get(VARIABLE) or None
     changed = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    return commit + ("+changes" if changed else "")
+    return commit and commit + ("+changes" if changed else "")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
