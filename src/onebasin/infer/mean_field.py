@@ -119,7 +119,7 @@ def mean_field(
             convolutions; "weights" draws all weights, the same for all examples of a batch.
         init: Where means start: as for `ensemble`, or a `Gaussian`, which sets the spread too.
         init_std: Standard deviation that fits start from.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes beside what is returned, as for `ensemble`.
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves; the result does not depend on it.
