@@ -115,6 +115,7 @@ def sample(
     state: Any,
     num_samples: int,
     step_size: float,
+    name: str = "sampling",
     **info: Any,
 ) -> Draws:
     """The phase that is kept, as `Draws`: all of one chain's before the next's.
@@ -122,7 +123,7 @@ def sample(
     The step's outputs are "unknowns", "log_density" and "statistics".
     """
     try:
-        _, outputs = journal.phase("sampling", step, data, state, num_samples, show="log_density")
+        _, outputs = journal.phase(name, step, data, state, num_samples, show="log_density")
     except DivergenceError as error:
         kept = error.outputs
         draws = _draws(problem, kept, None) if kept and len(kept["log_density"]) else None

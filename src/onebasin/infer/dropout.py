@@ -212,7 +212,7 @@ def dropout(
         batch_size: Examples per step.
         learning_rate: Of Adam, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes beside what is returned, as for `ensemble`.
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves.

@@ -63,7 +63,11 @@ def ensemble(
         init: "random", "prior", `Draws` of as many networks, or one network's parameters for all.
         every: Keep every network each so many epochs, with the statistic "epoch"; by default only
             the last.
-        memory: Budget in bytes of one step; networks are trained in groups that fit.
+        memory: Budget in bytes of what is there beside the networks that are returned: weights,
+            gradients and the optimiser's state of those that are trained together, and activations
+            of a batch. Networks are trained in cohorts that fit, two or more, one cohort after the
+            other; on a CPU that changes none of them, elsewhere a run goes on with the same groups
+            only. None for a share of the device.
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves; the result does not depend on it.

@@ -142,7 +142,10 @@ def hmc(
             networks, or one network's parameters for all.
         precision: Of matrix products: accurate energies need full float32 ("highest"), or three
             TF32 products in its place, the default on GPUs.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes of one step of the chains that are one program, beside their states
+            and draws, and of the training of an ensemble that they start from. On a CPU it changes
+            no draws: chains that do not fit are refused. Elsewhere they are taken in groups that
+            fit, and a run goes on with the same groups only.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Trajectories between two saves; the draws do not depend on it.

@@ -86,7 +86,7 @@ def laplace(
         batch_size: Examples per step of training.
         learning_rate: Of Adam in training, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes beside what is returned, as for `ensemble`.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Steps between two saves.

@@ -124,7 +124,7 @@ class Journal:
         most = CHUNK_BYTES if most is None else min(most, CHUNK_BYTES)
         capacity = max(1, min(MAX_CHUNK, most // max(size, 1)))
         done, state = self._restored(name, state, step)
-        parts: list[Any] = []
+        held = _room(shapes, length) if keep and self.run is None else {}
         count, rate = 1, None
         with Bar(name, length, done, enabled=self.progress) as bar:
             while done < length:
@@ -134,17 +134,17 @@ class Journal:
                 wanted = buffer if keep else {show: buffer[show]}
                 outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), wanted)
                 seconds = time.perf_counter() - began
+                _put(held, outputs, done)
                 good = _finite_steps(outputs[show])
                 if good < count:
                     # Not saved: the run on disk holds whole chunks, and would repeat this one.
-                    parts.append(jax.tree.map(lambda x, n=good: x[:n], outputs))
+                    held = jax.tree.map(lambda x, n=done + good: x[:n], held)
+                    more = jax.tree.map(lambda x, n=good: x[:n], outputs)
                     raise DivergenceError(
                         f"{name} left the real numbers at step {done + good + 1} of {length}: "
                         f"{show} is no longer finite",
-                        self._collected(name, parts, shapes) if keep else None,
+                        (held or self._stored(name, shapes, more)) if keep else None,
                     )
-                if keep and self.run is None:
-                    parts.append(outputs)
                 self._save(name, step, state, outputs, done + count, keep)
                 done += count
                 bar.update(done, {show: float(np.mean(outputs[show][-1]))})
@@ -153,7 +153,7 @@ class Journal:
                     rate = seconds / count
                 aim = 8 * count if rate is None else CHUNK_SECONDS / max(rate, 1e-9)
                 count = max(1, min(int(aim), 8 * count))
-        return state, self._collected(name, parts, shapes) if keep else {}
+        return state, (held or self._stored(name, shapes)) if keep else {}
 
     def _restored(self, name: str, state: Any, step: Step) -> tuple[int, Any]:
         if self.run is None or not self.run.has(f"{name}-state"):
@@ -178,18 +178,32 @@ class Journal:
             t.note(**known, **{"seconds before": self.seconds})
             self.started = time.perf_counter()
 
-    def _collected(self, name: str, parts: list[Any], shapes: Any) -> dict[str, Any]:
-        """Outputs of all steps, (step, member, ...): those on disk, then those in memory."""
-        if self.run is not None and name in self.run.streams():
-            members = jax.tree.leaves(shapes)[0].shape[0]
-            like = jax.tree.map(lambda s: np.zeros(s.shape[1:], s.dtype), shapes)
-            stacked = self.run.stream(name, like={**like, "mode": np.zeros((), np.int32)})[:]
-            del stacked["mode"]
-            stored = jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), stacked)
-            parts = [stored, *parts]
-        if len(parts) < 2:
-            return parts[0] if parts else {}
-        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    def _stored(self, name: str, shapes: Any, more: Any = None) -> dict[str, Any]:
+        """Outputs of all steps on disk, (step, member, ...), and those of some more."""
+        assert self.run is not None
+        if name not in self.run.streams():
+            return more or {}
+        members = jax.tree.leaves(shapes)[0].shape[0]
+        like = jax.tree.map(lambda s: np.zeros(s.shape[1:], s.dtype), shapes)
+        stacked = self.run.stream(name, like={**like, "mode": np.zeros((), np.int32)})[:]
+        del stacked["mode"]
+        stored = jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), stacked)
+        if more is None:
+            return stored
+        return jax.tree.map(lambda *x: np.concatenate(x), stored, more)
+
+
+def _room(shapes: Any, length: int) -> dict[str, Any]:
+    """Room for the outputs of all steps, which takes memory as it is filled."""
+    return jax.tree.map(lambda s: np.empty((length, *s.shape), s.dtype), shapes)
+
+
+def _put(held: dict[str, Any], outputs: dict[str, Any], first: int) -> None:
+    """Puts the outputs of some steps where there is room for them."""
+    if held:
+        jax.tree.map(
+            lambda whole, x: whole.__setitem__(slice(first, first + len(x)), x), held, outputs
+        )
 
 
 def _group(step: Step) -> int:

@@ -109,7 +109,7 @@ def mclmc(
         energy_variance: Per dimension; smaller means smaller steps and less bias.
         init: Where chains start, as for `hmc`.
         precision: Of matrix products, as for `hmc`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes of one step, as for `hmc`.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Draws between two saves; the draws do not depend on it.

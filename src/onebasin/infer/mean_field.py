@@ -122,7 +122,7 @@ def mean_field(
             default the first, and the second where examples of a batch meet in running statistics.
         init: Where means start: as for `ensemble`, or a `Gaussian`, which sets the spread too.
         init_std: Standard deviation that fits start from.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes beside what is returned, as for `ensemble`.
         progress: Whether to draw a bar.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves; the result does not depend on it.

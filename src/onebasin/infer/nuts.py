@@ -94,7 +94,7 @@ def nuts(
         target_acceptance: What the step size is adapted to.
         init: Where chains start, as for `hmc`.
         precision: Of matrix products, as for `hmc`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes of one step, as for `hmc`.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Trajectories between two saves; the draws do not depend on it.

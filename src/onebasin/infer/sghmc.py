@@ -74,14 +74,14 @@ def sghmc(
         num_samples: Kept draws per chain.
         num_warmup: Draws before that are thrown away.
         thin: Minibatch steps from one draw to the next.
-        step_size: eps; None measures the curvature l where chains start, on at most
-            5,000 examples, and takes eps^2 l = 0.1
-            on all data, 0.02 M / N with batches.
+        step_size: eps; None measures the curvature l where chains start, on at most 5,000
+            examples, and takes eps^2 l = 0.1 on all data, 0.02 M / N with batches; where chains
+            leave the real numbers with it, that of the prior's draws, and tenths of it.
         friction: The share of momentum that a step loses, gamma eps.
         batch_size: Examples per step, M; None for 500, or all of up to 2,000.
         num_cycles: Cosine cycles of the step size; None for a constant one.
         init: Where chains start, as for `hmc`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes of one step, as for `hmc`.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Draws between two saves; the draws do not depend on it.
@@ -92,6 +92,9 @@ def sghmc(
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If a smaller step size than the default was taken.
     """
     arguments = dict(locals())
     if not 0 < friction < np.inf:

@@ -6,7 +6,7 @@ Batches are drawn with replacement, so that every gradient estimates that of all
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -15,11 +15,11 @@ import numpy as np
 
 from onebasin.infer import chains
 from onebasin.infer.checks import check_rates
-from onebasin.infer.loop import Journal
+from onebasin.infer.loop import DivergenceError, Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
 from onebasin.infer.training import checked_batch
-from onebasin.infer.vectors import from_vector
+from onebasin.infer.vectors import from_vector, to_sampled_vector
 from onebasin.posterior import Draws
 
 BATCH_SIZE = 500
@@ -28,6 +28,8 @@ SMALL_DATA = 2000
 # A step size need not be known to the last digit, and a pass over all data costs many steps.
 CURVED = 5000
 EXPLORING = 0.8
+# Where chains leave the real numbers at the default step, tenths of it that are tried.
+SMALLER = 3
 # update(gradient, state, step size, noise, friction) -> state; the state begins with the position.
 Update = Callable[..., Any]
 
@@ -126,7 +128,7 @@ def run_stochastic(
         batch_size: Examples per step; None for 500, or all of up to 2,000.
         num_cycles: Cosine cycles; None for a constant step.
         init: Where chains start.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes of one step, as for `hmc`.
     """
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, thin=thin)
     check_rates(step_size=step_size)
@@ -141,43 +143,132 @@ def run_stochastic(
             )
         cycle = round(num_samples // num_cycles / (1 - EXPLORING))
         num_warmup = 0
-    for_init, for_curvature, for_warmup, for_sampling = jax.random.split(key, 4)
+    for_init, for_curvature, *for_phases = jax.random.split(key, 4)
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)
-    if step_size is None:
-        largest = chains.curvature(problem, positions, for_curvature, CURVED)
-        step_size = default_step(largest, problem.scale(batch_size))
-    data = (problem, jnp.asarray(step_size, positions.dtype), friction)
-    states = widen(positions)
     step = Stochastic(update, batch_size, thin, cycle)
+    step = _grouped(step, problem, widen, positions, friction, memory)
+
+    def walk(number: int, size: float) -> Draws:
+        return _walk(
+            journal,
+            step,
+            (problem, jnp.asarray(size, positions.dtype), friction),
+            widen(positions),
+            for_phases,
+            f"-{number}" if number else "",
+            num_warmup,
+            num_samples if cycle is None else cycle * (num_cycles or 1),
+            size,
+        )
+
+    if step_size is not None:
+        draws = walk(0, step_size)
+    else:
+        draws = _nearby(
+            walk,
+            _default_steps(problem, positions, for_curvature, batch_size, default_step),
+        )
+    if cycle is None:
+        return draws
+    length = cycle * (num_cycles or 1)
+    within = np.arange(len(draws)) % length % cycle
+    return draws[within >= cycle - num_samples // (num_cycles or 1)]
+
+
+def _default_steps(
+    problem: Problem,
+    positions: jax.Array,
+    key: jax.Array,
+    batch_size: int,
+    default_step: Callable[[float, float], float],
+) -> Iterator[float]:
+    """Step sizes to try: by the curvature at the start, by that of the prior's draws, and smaller.
+
+    A network of zeros, where the best fit is zero, has hardly any curvature, and its neighbours do.
+    """
+    ratio = problem.scale(batch_size)
+    size = default_step(chains.curvature(problem, positions, key, CURVED), ratio)
+    yield size
+    for_draws, for_curvature = jax.random.split(jax.random.fold_in(jax.random.clone(key), 0))
+    keys = jax.random.split(for_draws, len(positions))
+    drawn = jax.vmap(to_sampled_vector)(jax.vmap(problem.sample_prior)(keys))
+    size = min(size, default_step(chains.curvature(problem, drawn, for_curvature, CURVED), ratio))
+    yield size
+    for _ in range(SMALLER):
+        size /= 10
+        yield size
+
+
+def _nearby(walk: Callable[[int, float], Draws], sizes: Iterator[float]) -> Draws:
+    """The draws at the first step size at which chains do not leave the real numbers."""
+    last: DivergenceError | None = None
+    for number, size in enumerate(sizes):
+        try:
+            draws = walk(number, size)
+        except DivergenceError as error:
+            last = error
+            continue
+        info = {**(draws.info or {}), "smaller_steps": number}
+        return dataclasses.replace(draws, info=info)
+    assert last is not None
+    raise last
+
+
+def _grouped(
+    step: Stochastic,
+    problem: Problem,
+    widen: Callable[[jax.Array], Any],
+    positions: jax.Array,
+    friction: float,
+    memory: int | None,
+) -> Stochastic:
+    """The step with as many chains at a time as fit."""
     group = group_size(
         lambda d, s, n: step.member(d, (s, jax.random.key(0)), n),
-        num_chains,
+        len(positions),
         memory,
-        data,
-        jax.eval_shape(lambda s: jax.tree.map(lambda x: x[0], s), states),
+        (problem, positions[0, 0], friction),
+        jax.eval_shape(lambda x: jax.tree.map(lambda x: x[0], widen(x)), positions),
         jax.ShapeDtypeStruct((), jnp.int32),
         weights=positions.shape[1],
         apart=step.apart,
     )
-    step = dataclasses.replace(step, group=group)
+    return dataclasses.replace(step, group=group)
+
+
+def _walk(
+    journal: Journal,
+    step: Stochastic,
+    data: Any,
+    states: Any,
+    keys: list[jax.Array],
+    again: str,
+    num_warmup: int,
+    length: int,
+    size: float,
+) -> Draws:
+    """Warm-up and sampling at one step size."""
+    num_chains = len(states[0])
+    for_warmup, for_sampling = (jax.random.split(jax.random.clone(k), num_chains) for k in keys)
     if num_warmup:
-        state = (states, jax.random.split(for_warmup, num_chains))
         (states, _), _ = journal.phase(
-            "warm-up", step, data, state, num_warmup, show="log_density", keep=False
+            f"warm-up{again}",
+            step,
+            data,
+            (states, for_warmup),
+            num_warmup,
+            show="log_density",
+            keep=False,
         )
-    length = num_samples if cycle is None else cycle * (num_cycles or 1)
-    draws = chains.sample(
+    return chains.sample(
         journal,
-        problem,
+        data[0],
         step,
         data,
-        (states, jax.random.split(for_sampling, num_chains)),
+        (states, for_sampling),
         length,
-        step_size,
-        batch_size=batch_size,
-        thin=thin,
+        size,
+        name=f"sampling{again}",
+        batch_size=step.batch_size,
+        thin=step.thin,
     )
-    if cycle is None:
-        return draws
-    within = np.arange(len(draws)) % length % cycle
-    return draws[within >= cycle - num_samples // (num_cycles or 1)]

@@ -79,7 +79,7 @@ def swag(
         momentum: Its momentum.
         learning_rate: Of Adam in the training before, by default as for `ensemble`.
         init: Where training starts, as for `ensemble`.
-        memory: Budget in bytes of one step.
+        memory: Budget in bytes beside what is returned, as for `ensemble`.
         progress: Whether to draw bars.
         run: A folder that keeps the state; the same call continues there.
         chunk: Epochs between two saves.

@@ -161,14 +161,15 @@ def train(
         optimizer = default_optimizer(given, epochs * steps)
     rule = optimizer.build(epochs * steps) if isinstance(optimizer, Recipe) else optimizer
     step = Epochs(objective, rule, batch_size, every or 1, 1, snapshot if every else None)
-    step, parts = _planned(step, problem, start, members, memory)
+    length = epochs // (every or 1)
+    step, parts = _planned(step, problem, start, members, memory, length)
     keys = jax.random.split(key, members)
     trained, outputs = Gathered(members), Gathered(members)
     for rows in parts:
         own = name if len(parts) == 1 else f"{name}-{rows.start}-{rows.stop}"
         state = _begun(start(rows), rule, keys[rows])
         state, found = journal.phase(
-            own, step, problem, state, epochs // (every or 1), owned=True, most=_share(memory)
+            own, step, problem, state, length, owned=True, most=_share(memory)
         )
         trained.put(rows, state[0])
         del state
@@ -192,6 +193,7 @@ def _planned(
     start: Callable[[slice], Any],
     members: int,
     memory: int | None,
+    length: int,
 ) -> tuple[Epochs, list[slice]]:
     """The step with its group, and the cohorts."""
 
@@ -204,14 +206,15 @@ def _planned(
     weights = num_weights(state[0])
     group = group_size(step.member, members, memory, *arguments, weights=weights, apart=step.apart)
     step = dataclasses.replace(step, group=group)
-    if memory is None:
+    share = _share(memory)
+    if memory is None or share is None:
         return step, [slice(0, members)]
     kept, more = (
         sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
         for tree in (state, jax.eval_shape(step.outputs_of, problem, state[0]))
     )
     needed = bytes_needed(step.member, *arguments)
-    return step, cohorts(members, memory - memory // SHARES, kept + more, needed, group)
+    return step, cohorts(members, memory - share, kept + length * more, needed, group)
 
 
 def _is_cheap(problem: Problem) -> bool:

@@ -31,15 +31,15 @@ def warn_of_trouble(found: Any, arguments: dict[str, Any], stacklevel: int = 3) 
         arguments: What it was called with.
         stacklevel: Whose line the warning shows.
     """
-    if not isinstance(found, Draws) or not isinstance(found.statistics, dict):
+    if not isinstance(found, Draws):
         return
-    for told in (_divergences(found), _shortened(found, arguments)):
+    for told in (_divergences(found), _shortened(found, arguments), _smaller(found)):
         if told:
             warnings.warn(told, SamplingWarning, stacklevel=stacklevel)
 
 
 def _divergences(draws: Draws) -> str | None:
-    divergent = np.asarray(draws.statistics.get("divergent", False), bool)
+    divergent = np.asarray((draws.statistics or {}).get("divergent", False), bool)
     number, count = int(divergent.sum()), len(draws)
     if number <= SHARE * count or number < min(MANY, MUCH * count):
         return None
@@ -51,7 +51,7 @@ def _divergences(draws: Draws) -> str | None:
 
 
 def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
-    number = int(np.sum(draws.statistics.get("shortened", 0)))
+    number = int(np.sum((draws.statistics or {}).get("shortened", 0)))
     limit = next((name for name in LIMITS if name in arguments), None)
     if not number or limit is None:
         return None
@@ -63,4 +63,15 @@ def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
     return (
         f"{number} of {len(draws)} draws end trajectories that {limit}={arguments[limit]} cut "
         f"short{share}: {LIMITS[limit]}"
+    )
+
+
+def _smaller(draws: Draws) -> str | None:
+    info = draws.info or {}
+    if not np.any(info.get("smaller_steps", 0)):
+        return None
+    return (
+        "chains left the real numbers at the step size that the curvature at their start asks for, "
+        f"and were started again with {info['step_size']}: make num_warmup or thin longer, or pass "
+        "step_size"
     )
