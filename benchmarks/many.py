@@ -27,7 +27,8 @@ from threadpoolctl import threadpool_limits
 import onebasin as ob
 from onebasin.align.assignment import Assignment
 from onebasin.align.chains import Chains
-from onebasin.align.population import Population, Visits
+from onebasin.align.population import Population
+from onebasin.align.visits import Visits
 
 
 def population(kind: str, width: int, count: int) -> tuple[ob.Symmetry, Any]:

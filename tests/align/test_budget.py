@@ -102,7 +102,7 @@ def draws(count):
         # Into memory that JAX takes as it is: a copy would raise the peak before it is looked at.
         many = aligned((count, *one.shape), np.float32)
         for row in many:
-            row[...] = 0.1 * rng.standard_normal(one.shape, np.float32)
+            row[...] = one + 0.002 * rng.standard_normal(one.shape, np.float32)
         return jax.device_put(many, may_alias=True)
     return ob.Draws(jax.tree.map(leaf, params))
 
@@ -116,7 +116,7 @@ ob.align_many(symmetry, draws(3), max_rounds=2)
 given = draws(count)
 size = sum(leaf.nbytes for leaf in jax.tree.leaves(given.params))
 before = peak()
-ob.align_many(symmetry, given, max_rounds=2, **options)
+ob.align_many(symmetry, given, max_rounds=1, **options)
 print(json.dumps([size, peak() - before]))
 """
 

@@ -7,7 +7,8 @@ import pytest
 
 import onebasin as ob
 from onebasin.align.chains import Chains, are_chains
-from onebasin.align.population import Population, Visits
+from onebasin.align.population import Population
+from onebasin.align.visits import Visits
 
 
 def optunet():

@@ -126,6 +126,19 @@ def test_solvers_agree(pair):
         np.testing.assert_array_equal(columns, found["scipy"])
 
 
+def test_the_assignment_solver_is_the_one_asked_for(pair):
+    symmetry, trees, _, _ = pair
+    every = {
+        name: ob.align(symmetry, trees[1], to=trees[0], scaling=None, assignment=name)
+        for name in available_solvers()
+    }
+    for name, found in every.items():
+        assert found.solver.endswith(f", {name}")
+        assert found.cost == pytest.approx(every["scipy"].cost, rel=1e-5)
+    with pytest.raises(ValueError, match="no assignment solver 'munkres' here; there are: "):
+        ob.align(symmetry, trees[1], to=trees[0], assignment="munkres")
+
+
 def test_certificate_tells_what_happened(pair):
     symmetry, trees, _, _ = pair
     found = ob.align(symmetry, trees[1], to=trees[0], scaling=None)

@@ -197,6 +197,32 @@ def test_the_stretch_of_a_mixture_is_in_it(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_allclose(a, 1.2 * b, rtol=1e-5)
 
 
+def test_a_distilled_gaussian_can_have_correlations() -> None:
+    """Two directions in which all weights vary at once, and hardly any other spread."""
+    net, symmetry, truth = known("tanh")
+    wide = ob.Gaussian(truth.mean, 0.01, jax.tree.map(lambda f: 10 * f, truth.factor))
+    found = ob.compact(
+        symmetry,
+        wide.sample(jax.random.key(6), 30),
+        apply_fn=net.apply,
+        inputs=INPUTS,
+        cost="weights",
+        covariance="diagonal",
+        num_starts=1,
+        refine="distil",
+        steps=20,
+        distilled_rank=3,
+        rank_steps=150,
+        rank_samples=64,
+        rank_batch_size=16,
+    )
+    assert found.distilled is not None
+    [with_rank] = [name for name in found.distilled.scores if name.endswith(", rank 3")]
+    scores = found.distilled.scores
+    assert scores[with_rank] < scores[with_rank.removesuffix(", rank 3")]
+    assert found.posterior.rank == 3
+
+
 NET, SYMMETRY, TRUTH = known("relu")
 DRAWS = TRUTH.sample(jax.random.key(0), 4)
 SEEN = {"apply_fn": NET.apply, "inputs": INPUTS}

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import onebasin as ob
 from onebasin.compact import distil, mixtures, shifts, together
@@ -30,6 +31,15 @@ def test_shifted_images_are_moved_by_a_pixel_at_most() -> None:
         assert len(ways) == 1
         seen.add(ways[0])
     assert len(seen) == 9
+
+
+@pytest.mark.parametrize("pixels", [0, 2, 3])
+def test_images_are_moved_by_as_many_pixels_as_are_asked_for(pixels: int) -> None:
+    ramp = np.tile(np.arange(20.0, dtype=np.float32), (1, 20, 1))
+    key = jax.random.key(0)
+    found = np.asarray(shifts(key, jnp.asarray(ramp), (20, 20), pixels=pixels, copies=200))
+    middle = found[:, 10, 10] - 10
+    assert set(middle.tolist()) == set(range(-pixels, pixels + 1))
 
 
 def test_flat_images_are_moved_as_images_are() -> None:
@@ -69,3 +79,17 @@ def test_images_of_bytes_are_mixed() -> None:
     assert found.dtype == jnp.uint8
     known = {tuple(row) for row in np.asarray(images).tolist()}
     assert sum(tuple(row) in known for row in np.asarray(found).tolist()) < 10
+
+
+def test_the_low_rank_part_has_batches_of_its_own() -> None:
+    """As many inputs per step as were asked for: another number is another fit."""
+    x = jax.random.normal(jax.random.key(0), (40, 3))
+    draws = ob.Draws(1 + 0.5 * jax.random.normal(jax.random.key(1), (30, 3, 2)))
+    starts = {"mean": ob.Gaussian(draws.mean(), 0.1)}
+    options = {"steps": 1, "num_samples": 2, "rank": 2, "rank_steps": 20, "rank_samples": 8}
+    found = [
+        distil(lambda w, x: x @ w, draws, x, starts, rank_batch_size=size, **options)
+        for size in (2, 2, 30)
+    ]
+    scores = [f.scores["mean, rank 2"] for f in found]
+    assert scores[0] == scores[1] != scores[2]

@@ -60,7 +60,8 @@ def reset_batch_norm(
 
 def _replaced(params: Any, fresh: Any) -> Any:
     """The parameters with the statistics that a function gave."""
-    if jax.tree.structure(fresh) == jax.tree.structure(params):
+    given: Any = jax.tree.structure(params)
+    if given == jax.tree.structure(fresh):
         trees.check_same(params, fresh, "the parameters", "what statistics_fn gives")
         return fresh
     if isinstance(params, Mapping) and COLLECTION in params:

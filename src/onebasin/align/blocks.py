@@ -20,9 +20,10 @@ from onebasin._core.cores import one_blas_thread
 from onebasin.align.budget import Way
 from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
-from onebasin.align.population import Population, Progress, Visits
+from onebasin.align.population import Population, Progress
 from onebasin.align.rows import Rows
 from onebasin.align.state import State
+from onebasin.align.visits import Visits
 from onebasin.engine import Engine, Shared, Task, run_tasks
 from onebasin.store.fingerprint import fingerprint
 from onebasin.store.sealed import Seals, is_sealed, seal

@@ -115,9 +115,9 @@ class Alignment(Outcome):
         rows = [("factor", "units", "swaps", "least margin", "in doubt", "gap")]
         for name, swaps in self.transpositions.items():
             margin, gap = self.margin.get(name), self.gaps.get(name)
-            told = ("", "") if margin is None else (f"{margin.min():.3g}", str(np.sum(margin <= 0)))
+            sure = ("", "") if margin is None else (f"{margin.min():.3g}", str(np.sum(margin <= 0)))
             units = "" if margin is None else str(margin.size)
-            rows.append((name, units, str(swaps), *told, "" if gap is None else f"{gap:.3g}"))
+            rows.append((name, units, str(swaps), *sure, "" if gap is None else f"{gap:.3g}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sweeps = f"{self.sweeps} sweep{'' if self.sweeps == 1 else 's'}"
         lines = [f"{self.cost_name}: {gone}{ending}, {sweeps}, {self.solver}"]

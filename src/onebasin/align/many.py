@@ -16,24 +16,24 @@ import numpy as np
 
 from onebasin.align.assignment import Assignment
 from onebasin.align.blocks import Blocks, Common
-from onebasin.align.budget import Budget, Sizes, Way, plan
+from onebasin.align.budget import Budget
 from onebasin.align.certificate import Outcome
-from onebasin.align.chains import Chains, are_chains
+from onebasin.align.chains import Chains
 from onebasin.align.checks import (
     check_choice,
-    check_group,
-    check_population,
     check_posterior,
 )
 from onebasin.align.gauge import scaling_element, size_of
 from onebasin.align.margins import Margins, margins_of
-from onebasin.align.population import Population, Progress, Visits, mean_of
-from onebasin.align.rows import Rows, are_rows
+from onebasin.align.population import Population, Progress, mean_of
+from onebasin.align.rows import Rows
 from onebasin.align.state import State
 from onebasin.align.task import leaves_of, push
 from onebasin.align.task import mean_of as network_of
+from onebasin.align.visits import Visits
+from onebasin.align.ways import budget_of, way_of
 from onebasin.engine import Engine
-from onebasin.posterior import Draws, Gaussian, Mixture
+from onebasin.posterior import Draws, Gaussian
 from onebasin.symmetry import Element, Symmetry
 
 REFERENCES = ("mean", "first", "leave-one-out")
@@ -162,7 +162,7 @@ def align_many(
     """
     budget = None
     if memory is not None:
-        budget = _budget(symmetry, draws, memory, scaling, engine, (cost, reference))
+        budget = budget_of(symmetry, draws, memory, scaling, engine, (cost, reference))
     population = Population.of(
         symmetry, draws, cost, apply_fn, inputs, scaling, batch_size, budget=budget
     )
@@ -182,39 +182,6 @@ def align_many(
         progress=progress,
         engine=engine,
     )
-
-
-def way_of(symmetry: Symmetry, cost: str, reference: Any) -> Way:
-    """How draws are matched with a centre: all at once where the group lets them."""
-    given = not isinstance(reference, str)
-    if cost != "weights" or not (given or reference != "leave-one-out"):
-        return "visits"
-    return "rows" if are_rows(symmetry) else "chains" if are_chains(symmetry) else "visits"
-
-
-def _budget(
-    symmetry: Symmetry,
-    draws: Any,
-    memory: int,
-    scaling: str | None,
-    engine: Engine | None,
-    task: tuple[str, Any],
-) -> Budget:
-    """How to stay within the memory."""
-    if engine is not None:
-        raise ValueError(
-            "got memory= with engine=, whose workers each hold a block of draws: leave memory= out "
-            "and give the engine networks_per_task="
-        )
-    if isinstance(draws, Mixture):
-        raise ValueError(
-            "got memory= with a Mixture, whose components are stacked as a whole: leave it out"
-        )
-    check_group(symmetry)
-    check_population(symmetry, draws)
-    stacked = draws.params if isinstance(draws, Draws) else Draws(draws).params
-    scales = scaling is not None and symmetry.scaling_dimension() > 0
-    return plan(Sizes.of(symmetry, stacked), memory, way_of(symmetry, *task), scales)
 
 
 def align_population(

@@ -1,4 +1,4 @@
-"""Pruning by a posterior: the weights that it is sure of are kept, the others set to zero."""
+"""Pruning by a posterior: weights that it is sure of are kept, the others set to zero."""
 
 from __future__ import annotations
 
@@ -60,8 +60,13 @@ def prune(
 ) -> Pruned:
     """Keeps a share of the weights of a network and sets the others to zero.
 
-    By "std" those of the lowest standard deviation, as in xiao2023compact; by "signal" those of the
-    largest abs(mean) / std, as in graves2011practical. All leaves are ranked together.
+    By "std" those of the lowest standard deviation, as in xiao2023compact: the weights that the
+    posterior pins down, whatever their size. It says nothing of what a weight is worth. Those of
+    great spread go first, and where they have large means too, as a layer of large weights has, the
+    network goes with them: it can fall to chance with most of its weights still there. Such a rule
+    needs weights of one scale, with the wide ones around zero. By "signal" those of the largest
+    abs(mean) / std, as in graves2011practical: a weight of great spread is kept for a large mean,
+    and one that is zero for certain goes. Try both on data. All leaves are ranked together.
 
     Args:
         posterior: Whose standard deviations decide; draws should lie in one basin.
