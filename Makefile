@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test test-torch test-ray demo lint bench docs clean
+.PHONY: help test test-torch test-ray demo lint bench house docs clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -66,6 +66,9 @@ lint: $(STAMP) ## Check style, types and the direction of imports
 bench: $(STAMP) ## Run every script in benchmarks/
 	@set -e; for script in $(sort $(wildcard benchmarks/*.py)); do \
 	  echo "$$script"; $(BIN)/python "$$script" $(ARGS); done
+
+house: $(STAMP) ## Count lines, long signatures, imports past doors, and how far functions reach
+	JAX_PLATFORMS=cpu $(BIN)/python benchmarks/house.py --readings $(ARGS)
 
 docs: $(STAMP) ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -1,7 +1,8 @@
 """Numbers of README and documentation, written from `results/` and nowhere else.
 
 A page holds blocks `<!-- numbers: RUN STAGE TABLE [ROW | ROW ...] -->` to `<!-- end -->`; what
-stands between is the table of that run. In a sentence, a number with `<!--= RUN STAGE TABLE :: ROW
+stands between is the table of that run; `<!-- our numbers: ... -->` leaves out what was published,
+where that is not of the same thing. In a sentence, a number with `<!--= RUN STAGE TABLE :: ROW
 :: KEY -->` behind it is one cell of such a table, with as many digits as stand there. `<!-- speed
 -->` is the table of the benchmarks. `python docs/page_numbers.py` writes them all, `--check` says
 whether they are right.
@@ -20,19 +21,21 @@ from onebasin.studies import Cell, Column, Row, Table, sections
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("README.md", "docs/studies.md", "docs/results.md", "docs/speed.md")
-BLOCK = re.compile(r"(<!-- numbers: (\S+) (\S+) (\S+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.S)
+BLOCK = re.compile(
+    r"(<!-- (our )?numbers: (\S+) (\S+) (\S+)(?: ([^\n]*?))? -->\n).*?(<!-- end -->)", re.S
+)
 CELL = re.compile(r"-?\d+(?:\.(\d+))?( %)?(<!--= (\S+) (\S+) (\S+) :: (.+?) :: (.+?) -->)")
 SPEED = re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.S)
 
 
-def shown(cell: Cell | None, column: Column) -> str:
+def shown(cell: Cell | None, column: Column, published: bool = True) -> str:
     """A cell as text: our number, its interval, the published one."""
     if cell is None or cell.value is None:
         return ""
     text = f"{cell.value:.{column.digits}f}"
     if cell.low is not None and cell.high is not None:
         text += f" [{cell.low:.{column.digits}f}, {cell.high:.{column.digits}f}]"
-    if cell.published is not None:
+    if published and cell.published is not None:
         text += f" (published {cell.published:.{column.digits}f})"
     return text
 
@@ -43,7 +46,7 @@ def labelled(rows: list[Row]) -> dict[str, Row]:
     return {row.label if unique else f"{row.label}, {row.group}": row for row in rows}
 
 
-def markdown(table: Table, labels: list[str] | None = None) -> str:
+def markdown(table: Table, labels: list[str] | None = None, published: bool = True) -> str:
     """A table in Markdown: all rows, or the named ones in their order."""
     rows: list[Row] = list(table.rows)
     if labels:
@@ -54,7 +57,7 @@ def markdown(table: Table, labels: list[str] | None = None) -> str:
         "|---|" + "---|" * len(table.columns),
     ]
     for label, row in labelled(rows).items():
-        cells = [shown(row.cells.get(column.key), column) for column in table.columns]
+        cells = [shown(row.cells.get(column.key), column, published) for column in table.columns]
         shown_label = f"**{label}**" if row.emphasis else label
         lines.append(f"| {shown_label} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -64,10 +67,10 @@ def renewed(text: str) -> str:
     """A page with all of its blocks written anew."""
 
     def block(match: re.Match[str]) -> str:
-        head, run, stage, name, rows, tail = match.groups()
+        head, ours, run, stage, name, rows, tail = match.groups()
         table = sections(ROOT / "results" / run)[stage].table(name)
         labels = [label.strip() for label in rows.split("|")] if rows else None
-        return f"{head}{markdown(table, labels)}{tail}"
+        return f"{head}{markdown(table, labels, not ours)}{tail}"
 
     def cell(match: re.Match[str]) -> str:
         digits, percent, mark, run, stage, name, label, key = match.groups()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+from typing import cast as _cast
 
 from onebasin import align as _align
 from onebasin import compact as _compact
 from onebasin import symmetry as _symmetry
 from onebasin._core.imports import side_effects_undone as _side_effects_undone
+from onebasin._modules import Check as _Check
+from onebasin._modules import Discover as _Discover
 from onebasin._modules import takes_modules as _takes_modules
 from onebasin.align import (
     Alignment,
@@ -33,6 +36,7 @@ from onebasin.symmetry import (
 )
 
 if TYPE_CHECKING:
+    from onebasin import augment as augment
     from onebasin import data as data
     from onebasin import engine as engine
     from onebasin import infer as infer
@@ -80,9 +84,9 @@ barrier = _takes_modules(_align.barrier)
 bend = _takes_modules(_align.bend)
 canonical_element = _takes_modules(_align.canonical_element)
 canonicalize = _takes_modules(_align.canonicalize)
-check_symmetry = _takes_modules(_symmetry.check_symmetry)
+check_symmetry = _cast(_Check, _takes_modules(_symmetry.check_symmetry, networks=True))
 compact = _takes_modules(_compact.compact)
-discover = _takes_modules(_symmetry.discover)
+discover = _cast(_Discover, _takes_modules(_symmetry.discover, networks=True))
 distil = _takes_modules(_compact.distil)
 interpolate = _takes_modules(_align.interpolate)
 losses = _takes_modules(_align.losses)
@@ -92,7 +96,7 @@ repair = _takes_modules(_align.repair)
 reset_batch_norm = _takes_modules(_align.reset_batch_norm)
 
 # Rooms that bring heavy libraries along are opened on first use.
-_ROOMS = ("data", "engine", "infer", "nets", "report", "store", "studies", "torch")
+_ROOMS = ("augment", "data", "engine", "infer", "nets", "report", "store", "studies", "torch")
 _LAZY = {
     "compare": "evaluate",
     "Comparison": "evaluate",
@@ -159,6 +163,7 @@ __all__ = [
     "UnknownPrimitiveWarning",
     "align",
     "align_many",
+    "augment",
     "barrier",
     "bend",
     "canonical_element",

@@ -16,6 +16,9 @@ EXPECTED = (
     "apply) of functions, or has .init(key, inputs) and .apply(params, inputs)"
 )
 
+# Modules of users that were imported for a factory, with what was in their files.
+_READ: dict[str, tuple[Path, bytes]] = {}
+
 
 class FactoryError(Exception):
     """The model that a user named could not be built; the message is one sentence for them."""
@@ -85,7 +88,8 @@ def called(name: str, what: str, expected: str) -> Iterator[Any]:
     """What a user's function returned, while the modules beside it can be imported."""
     module_name, _, attribute = name.rpartition(":")
     path = _as_path(module_name)
-    with _importable(Path.cwd(), *([path.resolve().parent] if path else [])):
+    folders = [Path.cwd(), *([path.resolve().parent] if path else [])]
+    with _importable(*folders), _up_to_date(folders):
         module = _import_file(path) if path else _import_module(module_name)
         yield _call(_find(module, attribute, module_name, what, expected), name)
 
@@ -130,6 +134,35 @@ def _importable(*folders: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+
+
+@contextlib.contextmanager
+def _up_to_date(folders: list[Path]) -> Iterator[None]:
+    """Imports the modules in some folders anew where one of them has changed since it was read."""
+    if any(_content(file) != content for file, content in _READ.values()):
+        for name in _READ:
+            sys.modules.pop(name, None)
+        _READ.clear()
+        importlib.invalidate_caches()
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            file = Path(getattr(sys.modules[name], "__file__", None) or "")
+            if file.suffix == ".py" and any(_is_in(file, folder) for folder in folders):
+                _READ[name] = file, _content(file)
+
+
+def _is_in(file: Path, folder: Path) -> bool:
+    return file.is_relative_to(folder) and "site-packages" not in file.parts
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -272,8 +305,10 @@ def converted(module: Any, inputs: Any, name: str) -> tuple[Any, Any]:
 def _converted(module: Any, inputs: Any, name: str) -> Model:
     import jax
 
+    from onebasin.torch.modules import as_tree
     from onebasin.torch.tensors import to_numpy
 
+    inputs = as_tree(inputs)
     net, params = converted(module, inputs, name)
     arrays = jax.tree.map(lambda x: to_numpy(x) if hasattr(x, "detach") else x, inputs)
     model = TorchModel(net.apply, params, arrays)

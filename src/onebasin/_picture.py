@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import onebasin
+from onebasin._core.files import replacing
 
 
 def _tiny_apply(params: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
@@ -119,4 +120,5 @@ def _paint(
     right.set(title="One function", xlabel="input", ylabel="output")
     right.legend(loc="upper left", fontsize="small")
     figure.suptitle("A network with two hidden tanh units, and its copies under symmetry")
-    figure.savefig(path, dpi=150)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix.removeprefix(".") or "png")

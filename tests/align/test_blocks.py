@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin._core.files import sha256_of
 from onebasin.engine import open_engine
-from onebasin.store.tensors import sha256_of
 
 NET = ob.nets.mlp(hidden=(6, 5), outputs=3, activation="tanh")
 SHALLOW = ob.nets.mlp(hidden=(7,), outputs=3)

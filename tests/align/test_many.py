@@ -9,6 +9,7 @@ import pytest
 
 import onebasin as ob
 from onebasin.align import rows
+from onebasin.align.state import State
 from onebasin.engine import open_engine
 
 INPUTS = jax.random.normal(jax.random.key(0), (40, 6))
@@ -262,3 +263,74 @@ def test_at_least_one_round(population):
     _, symmetry, _, draws = population
     with pytest.raises(ValueError, match="max_rounds=0"):
         ob.align_many(symmetry, draws, max_rounds=0)
+
+
+def with_a_tie(symmetry, params, count, noise):
+    """Scrambled noisy copies of a network, two of whose units in the first layer are alike."""
+    params = jax.tree.map(np.array, params)
+    layer, following = params["Dense_0"], params["Dense_1"]["kernel"]
+    for leaf in layer.values():
+        leaf[..., 1] = leaf[..., 0]
+    following[1] = following[0]
+
+    def draw(key):
+        *keys, last = jax.random.split(key, 7)
+        leaves, structure = jax.tree.flatten(params)
+        near = [
+            x + noise * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)
+        ]
+        return symmetry.act(symmetry.random(last), jax.tree.unflatten(structure, near))
+
+    return ob.Draws(jax.vmap(draw)(jax.random.split(jax.random.key(3), count)))
+
+
+@pytest.mark.parametrize("cost", ["weights", "activations"])
+@pytest.mark.parametrize("reference", ["mean", "given"])
+def test_margins_say_which_units_of_which_draw_could_be_others(population, cost, reference):
+    net, symmetry, params, _ = population
+    draws = with_a_tie(symmetry, params, 7, 1e-3)
+    found = ob.align_many(
+        symmetry,
+        draws,
+        cost=cost,
+        apply_fn=net.apply,
+        inputs=INPUTS,
+        reference=params if reference == "given" else reference,
+    )
+    margins = found.margins()
+    tied, other = (f.name for f in symmetry.factors)
+    assert all(array.shape == (7,) for array in margins.doubtful.values())
+    if reference == "given":
+        return
+    np.testing.assert_allclose(margins.least[tied], 0, atol=0.02 * margins.median[tied].min())
+    assert (margins.least[other] > 0.1 * margins.median[other]).all()
+    for number in (0, 3):
+        alone = ob.align(
+            symmetry,
+            found.draws[number],
+            to=found.reference,
+            cost=cost,
+            apply_fn=net.apply,
+            inputs=INPUTS,
+            scaling=None,
+            starts=State.identity(symmetry),
+            max_sweeps=0,
+        )
+        for name, margin in alone.margin.items():
+            assert margins.median[name][number] == pytest.approx(np.median(margin), rel=1e-3)
+            assert margins.least[name][number] == pytest.approx(margin.min(), rel=1e-2, abs=1e-3)
+    assert "units in doubt per draw" in str(margins)
+    assert repr(margins) == "Margins(2 factors, 7 draws)"
+
+
+def test_margins_of_gaussians_go_by_their_distance(population):
+    _, symmetry, _, draws = population
+    mixture = ob.Mixture([ob.Gaussian(p, 0.1) for p in draws[:4]])
+    found = ob.align_many(symmetry, mixture, cost="wasserstein")
+    margins = found.margins()
+    assert all((least > 0).all() for least in margins.least.values())
+    own = ob.align(
+        symmetry, found.draws.components[2], to=found.reference, cost="wasserstein", scaling=None
+    )
+    for name, margin in own.margin.items():
+        assert margins.least[name][2] == pytest.approx(margin.min(), rel=1e-3)

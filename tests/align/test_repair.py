@@ -239,8 +239,10 @@ def test_a_function_of_the_users_own_can_give_the_statistics(merged):
 
 
 def test_what_cannot_be_reset_is_said(merged):
-    with pytest.raises(ValueError, match="no 'batch_stats' to reset"):
-        reset_batch_norm(apply_normed, A, IMAGES)
+    with pytest.raises(
+        ValueError, match=r"no leaf is subtracted .* networks without BatchNorm take"
+    ):
+        reset_batch_norm(apply, A, INPUTS)
     unused = {**merged, "batch_stats": {**merged["batch_stats"], "more": {"mean": 1.0, "var": 1.0}}}
     with pytest.raises(ValueError, match="'batch_stats/more/mean' is not subtracted"):
         reset_batch_norm(apply_normed, unused, IMAGES)

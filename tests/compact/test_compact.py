@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin.compact import selecting
 from onebasin.engine import open_engine
 
 INPUTS = jax.random.normal(jax.random.key(9), (30, 3))
@@ -153,8 +154,53 @@ def test_distilling_finds_a_gaussian_that_predicts_alike(tmp_path: Path) -> None
     assert repr(found) == f"Compact({found.posterior!r}, distilled)"
 
 
+def test_a_mixture_is_fitted_with_what_was_asked_for_and_chosen() -> None:
+    net, symmetry, truth = known("tanh")
+    other = ob.Gaussian(jax.tree.map(lambda m: 1.2 * m, truth.mean), truth.std, truth.factor)
+    parts = [q.sample(jax.random.key(i), 12) for i, q in enumerate((truth, other))]
+    found = ob.compact(
+        symmetry,
+        ob.Draws.concatenate(parts, renumber=True),
+        apply_fn=net.apply,
+        inputs=INPUTS,
+        cost="weights",
+        covariance="low-rank",
+        rank=2,
+        shrinkage=0.25,
+        temperature=0.5,
+        num_starts=1,
+        mixture=True,
+    )
+    assert found.choice is not None
+    assert [q.rank for q in found.posterior.components] == [2, 2]
+    assert f"of each mode: covariance x 0.5, mean x {found.choice.stretch:g}" in str(found)
+    for number, q in enumerate(found.posterior.components):
+        own = found.alignment.draws.of_mode(number)
+        plain = ob.fit_gaussian(own, "low-rank", rank=2, shrinkage=0.25, temperature=0.5)
+        stretched = jax.tree.map(lambda m: found.choice.stretch * m, plain.mean)
+        for a, b in zip(jax.tree.leaves(q.mean), jax.tree.leaves(stretched), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        for a, b in zip(*map(jax.tree.leaves, (q.variance(), plain.variance())), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3)
+
+
+def test_the_stretch_of_a_mixture_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever held-out draws choose, what is printed is what was done."""
+    net, symmetry, truth = known("tanh")
+    draws = ob.Draws(truth.sample(jax.random.key(0), 16).params, np.arange(16) % 2)
+    monkeypatch.setitem(selecting.choose.__kwdefaults__, "stretches", (1.2,))
+    options = {"apply_fn": net.apply, "inputs": INPUTS, "cost": "weights", "num_starts": 1}
+    found = ob.compact(symmetry, draws, mixture=True, covariance="diagonal", **options)
+    assert "mean x 1.2" in str(found)
+    own = found.alignment.draws.of_mode(0).mean()
+    for a, b in zip(*map(jax.tree.leaves, (found.posterior.components[0].mean, own)), strict=True):
+        np.testing.assert_allclose(a, 1.2 * b, rtol=1e-5)
+
+
 NET, SYMMETRY, TRUTH = known("relu")
 DRAWS = TRUTH.sample(jax.random.key(0), 4)
+SEEN = {"apply_fn": NET.apply, "inputs": INPUTS}
+MIXTURE = ob.Mixture([TRUTH, TRUTH])
 BAD = {
     "one draw": ((SYMMETRY, DRAWS[:1]), {}, "one draw has no spread"),
     "refine": ((SYMMETRY, DRAWS), {"refine": "more"}, "expected None or 'distil'"),
@@ -167,7 +213,61 @@ BAD = {
     "covariance": ((SYMMETRY, DRAWS), {"covariance": "full"}, "expected one of"),
     "typing error": ((SYMMETRY, DRAWS), {"stpes": 3}, "no option 'stpes'; did you mean 'steps'"),
     "no distilling": ((SYMMETRY, DRAWS), {"steps": 3}, "got steps= without refine='distil'"),
+    "starts": (
+        (SYMMETRY, DRAWS),
+        {"starts": {"mean": TRUTH}},
+        "got starts= without refine='distil'",
+    ),
+    "distilled rank": (
+        (SYMMETRY, DRAWS),
+        {"distilled_rank": 2},
+        "got distilled_rank= without refine",
+    ),
+    "num_starts": ((SYMMETRY, DRAWS), {"num_starts": 2}, "got num_starts= without apply_fn= and"),
+    "rank": ((SYMMETRY, DRAWS), {"rank": 2}, "got rank= for a diagonal covariance"),
+    "shrinkage": (
+        (SYMMETRY, DRAWS),
+        {"shrinkage": "auto", "covariance": "diagonal", **SEEN},
+        "got shrinkage= for a diagonal covariance",
+    ),
+    "rank of all": (
+        (SYMMETRY, DRAWS),
+        {"rank": 4, "covariance": "low-rank", **SEEN},
+        "got rank=4 and 4 draws: expected 1 to 3",
+    ),
+    "rank of a mode": (
+        (SYMMETRY, ob.Draws(DRAWS.params, np.array([0, 0, 1, 1]))),
+        {"rank": 2, "covariance": "low-rank", "mixture": True, **SEEN},
+        "got rank=2 and 2 draws",
+    ),
+    "a mode of one": (
+        (SYMMETRY, ob.Draws(DRAWS.params, np.array([0, 0, 0, 1]))),
+        {"mixture": True, **SEEN},
+        "mode 1 has one draw",
+    ),
+    "temperature": ((SYMMETRY, DRAWS), {"temperature": -1.0, **SEEN}, "temperature=-1.0, expected"),
+    "model of a mixture": ((SYMMETRY, MIXTURE), SEEN, "got apply_fn=, inputs= with a Mixture"),
+    **{
+        f"{name} of a mixture": ((SYMMETRY, MIXTURE), {name: value}, f"got {name}= with")
+        for name, value in {
+            "covariance": "low-rank",
+            "rank": 1,
+            "shrinkage": 0.5,
+            "temperature": 0.5,
+            "num_starts": 2,
+            "starts": {"mean": TRUTH},
+        }.items()
+    },
 }
+
+
+def test_a_mixture_can_be_aligned_on_data() -> None:
+    moved = [ob.push_forward(SYMMETRY, SYMMETRY.random(jax.random.key(i)), TRUTH) for i in (1, 2)]
+    found = ob.compact(SYMMETRY, ob.Mixture([TRUTH, *moved]), cost="activations", **SEEN)
+    assert found.alignment.cost_name == "activations"
+    truth = ob.canonicalize(SYMMETRY, TRUTH.mean, order=None)
+    back = ob.align(SYMMETRY, found.posterior.mean, to=truth)
+    assert back.cost < 0.01 * sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(truth))
 
 
 def test_stacked_parameters_are_draws() -> None:

@@ -68,7 +68,7 @@ def test_only_regular_files_are_read(tmp_path):
 )
 def test_json_that_is_none_is_a_value_error(tmp_path, text):
     (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"deep|utf-8|Expecting"):
         read_json(tmp_path / "x.json")
 
 

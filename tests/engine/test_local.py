@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -279,3 +280,11 @@ except EngineError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip().endswith("pip install 'onebasin[ray]'"), done.stderr
+
+
+def test_what_failed_crosses_processes() -> None:
+    failed = Receipt("a", None, 1.0, "here:1", 2, "ValueError: no", "a.log")
+    error = TaskError([failed], 3)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is TaskError
+    assert (str(again), again.failures, again.done) == (str(error), (failed,), 3)

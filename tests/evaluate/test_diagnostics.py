@@ -160,3 +160,86 @@ def test_chains_that_never_move_are_infinitely_far_apart() -> None:
     assert np.isfinite(found[0])
     assert np.isposinf(found[1])
     assert np.isnan(found[2])
+
+
+def slow(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Four chains of 200 draws of standard normal weights that remember 97 % of the last draw."""
+    chains = np.empty((4, 200, *shape))
+    chains[:, 0] = rng.standard_normal((4, *shape))
+    for t in range(1, 200):
+        noise = rng.standard_normal((4, *shape))
+        chains[:, t] = 0.97 * chains[:, t - 1] + np.sqrt(1 - 0.97**2) * noise
+    return chains.reshape(800, *shape).astype(np.float32)
+
+
+def slow_draws(activation: str) -> tuple[ob.Net, ob.Symmetry, ob.Draws]:
+    """Slow chains of a prior, whose weights no chain explores."""
+    net = ob.nets.mlp(hidden=(6, 5), outputs=2, activation=activation)
+    params = net.init(jax.random.key(0), jnp.ones((1, 4)))
+    symmetry = ob.discover(net.apply, params, jnp.ones((1, 4)))
+    rng = np.random.default_rng(0)
+    weights = jax.tree.map(lambda leaf: slow(leaf.shape, rng), params)
+    return net, symmetry, ob.Draws(weights, mode=np.repeat(np.arange(4), 200))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_chains_that_never_mixed_do_not_pass_by_relabelling(activation: str) -> None:
+    net, symmetry, draws = slow_draws(activation)
+    found = ob.rhat(draws, symmetry=symmetry, num_weights=None)
+    assert found.before is not None
+    assert found.before.median > 1.3
+    assert found.median > 1.25
+    assert "one element per chain" in str(found)
+    by_draw = ob.rhat(draws, symmetry=symmetry, num_weights=None, relabel="draw")
+    assert by_draw.median < 1.1
+    assert "one element per draw" in str(by_draw)
+    size = ob.ess(draws, symmetry=symmetry)
+    assert size.before is not None
+    assert size.median < 1.5 * size.before.median < 20
+    assert ob.ess(draws, symmetry=symmetry, relabel="draw").median > 2 * size.median
+    # All draws of a chain by the same element, which leaves the function where it was.
+    assert found.alignment is not None
+    for array in jax.tree.leaves(found.alignment.elements):
+        chains = np.asarray(array).reshape(4, 200, *array.shape[1:])
+        np.testing.assert_array_equal(chains, np.broadcast_to(chains[:, :1], chains.shape))
+    inputs = jax.random.normal(jax.random.key(1), (10, 4))
+    both = [ob.predict(net.apply, each[::50], inputs) for each in (draws, found.alignment.draws)]
+    np.testing.assert_allclose(both[0], both[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("cost", ["weights", "contributions"])
+def test_relabelled_copies_of_well_mixed_chains_pass(activation: str, cost: str) -> None:
+    net, symmetry, _ = slow_draws(activation)
+    keys = jax.random.split(jax.random.key(3), 4)
+    mean = net.init(jax.random.key(2), jnp.ones((1, 4)))
+    mixed = ob.Gaussian(mean, 0.05).sample(jax.random.key(4), 800)
+    elements = jax.tree.map(lambda x: x[np.arange(800) % 4], jax.vmap(symmetry.random)(keys))
+    # Draws of several chains one after the other, as samplers of many chains may give them.
+    moved = symmetry.act_many(elements, mixed.params)
+    found = ob.rhat(
+        ob.Draws(moved, mode=np.arange(800) % 4),
+        symmetry=symmetry,
+        num_weights=None,
+        cost=cost,
+        apply_fn=net.apply,
+        inputs=jax.random.normal(jax.random.key(5), (50, 4)),
+    )
+    assert found.before is not None
+    assert found.before.median > 1.5
+    assert found.extreme < 1.06
+
+
+def test_what_is_relabelled_is_named_or_refused() -> None:
+    _, symmetry, draws = slow_draws("tanh")
+    with pytest.raises(ValueError, match="no relabel 'chains': there are chain, draw; did you"):
+        ob.rhat(draws, symmetry=symmetry, relabel="chains")
+    # Chains that stand still have no spread to go by, and are brought together all the same.
+    still = jax.tree.map(lambda leaf: np.repeat(leaf[:1], 800, axis=0), draws.params)
+    elements = jax.vmap(symmetry.random)(jax.random.split(jax.random.key(3), 4))
+    own = jax.tree.map(lambda x: x[np.repeat(np.arange(4), 200)], elements)
+    copies = ob.Draws(symmetry.act_many(own, still), mode=draws.mode)
+    found = ob.rhat(copies, symmetry=symmetry)
+    assert found.before is not None
+    assert np.isposinf(found.before.extreme)
+    assert np.isnan(found.median)

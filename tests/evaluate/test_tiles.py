@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import onebasin as ob
+from onebasin._core.files import sha256_of
 from onebasin.engine import TaskError, open_engine
 from onebasin.evaluate import tiles
 from onebasin.evaluate.metrics import pairs
 from onebasin.store import Run
-from onebasin.store.tensors import sha256_of
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from zoo import THOROUGH
 
 import onebasin as ob
+from onebasin._core.files import sha256_of
 from onebasin.engine import LocalEngine, TaskError, open_engine
 from onebasin.infer.chunks import chunk_size
-from onebasin.store.tensors import sha256_of
 
 from .problems import small_network
 from .test_methods import QUICK, leaves

@@ -15,7 +15,13 @@ from .problems import linear_regression, small_network
 
 QUICK: dict[str, Any] = {
     "hmc": {"num_chains": 2, "num_samples": 5, "num_warmup": 4, "init": "random"},
-    "nuts": {"num_chains": 2, "num_samples": 4, "num_warmup": 3, "init": "random"},
+    "nuts": {
+        "num_chains": 2,
+        "num_samples": 4,
+        "num_warmup": 3,
+        "step_size": 0.02,
+        "init": "random",
+    },
     "mclmc": {
         "num_chains": 2,
         "num_samples": 5,
@@ -316,11 +322,11 @@ def test_a_chain_that_leaves_the_real_numbers_stops(name: str, tmp_path) -> None
     assert same(kept[0], kept[2])
 
 
-def test_nan_data_are_noticed() -> None:
+def test_outputs_that_are_nan_are_noticed() -> None:
     problem = linear_regression().problem
-    x = np.asarray(problem.inputs).copy()
-    x[3, 1] = np.nan
-    bad = ob.Problem(problem.net, (x, problem.targets), likelihood="gaussian", noise=0.5)
+    net = ob.Net(problem.net.init, lambda p, x: problem.net.apply(p, x) * jnp.log(x[:, 0] - 1e3))
+    train = (problem.inputs, problem.targets)
+    bad = ob.Problem(net, train, likelihood="gaussian", noise=0.5)
     with pytest.raises(ob.infer.DivergenceError, match=r"not finite|left the real"):
         ob.infer.hmc(jax.random.key(0), bad, num_chains=2, num_samples=3, init="prior")
 
@@ -351,10 +357,55 @@ def test_swag_stays_near_what_was_trained_where_curvature_is_large() -> None:
         ob.infer.swag(jax.random.key(0), problem, epochs=300, swag_learning_rate=0.01)
 
 
-def test_many_divergent_trajectories_are_said() -> None:
-    with pytest.warns(UserWarning, match=r"draws end trajectories that diverged \(chains 0, 1\)"):
-        found = quick("hmc", num_samples=20, step_size=5.0, max_leapfrogs=3, trajectory_length=40.0)
+def troubles(record) -> list[str]:
+    assert all(issubclass(x.category, ob.infer.SamplingWarning) for x in record)
+    assert all(x.filename == __file__ for x in record)
+    return [str(x.message) for x in record]
+
+
+FAR = {"step_size": 5.0, "max_leapfrogs": 3, "trajectory_length": 40.0}
+
+
+@pytest.mark.parametrize("samples", [4, 20])
+def test_many_divergent_trajectories_are_said(samples: int, tmp_path) -> None:
+    """In two chains, however few draws there are; once a call, on an engine too."""
+    with ob.engine.open_engine("local", directory=tmp_path, networks_per_task=1) as engine:
+        for more in ({}, {"engine": engine}):
+            with pytest.warns(ob.infer.SamplingWarning) as record:
+                found = quick("hmc", num_samples=samples, **FAR, **more)
+            first, second = troubles(record)
+            number = int(np.sum(found.statistics["divergent"]))
+            assert number > samples
+            assert f"{number} of {2 * samples} draws end trajectories that diverged" in first
+            assert "(chains 0, 1): take a smaller step_size" in first
+            assert f"{2 * samples} of {2 * samples} draws end trajectories that" in second
+            assert "max_leapfrogs=3 cut short (at 38% of the length): raise it" in second
     assert found.info["trajectory_length"] == 15
+    assert found.info["asked_trajectory_length"] == 40
+
+
+def test_nine_of_nine_divergent_draws_are_said() -> None:
+    with pytest.warns(ob.infer.SamplingWarning, match="9 of 9 draws .* diverged"):
+        quick("hmc", num_chains=1, num_samples=9, step_size=50.0, num_warmup=0)
+
+
+def test_trajectories_as_long_as_asked_for_are_not_cut_short() -> None:
+    found = quick("hmc", step_size=0.01, trajectory_length=0.048, max_leapfrogs=5)
+    assert not np.any(found.statistics["shortened"])
+    assert np.all(found.statistics["leapfrogs"] == 5)
+    with pytest.warns(ob.infer.SamplingWarning, match=r"10 of 10 draws .* \(at 83% of the"):
+        found = quick("hmc", step_size=0.01, trajectory_length=0.048, max_leapfrogs=4)
+    assert np.all(found.statistics["leapfrogs"] == 4)
+
+
+def test_trees_that_end_before_they_turn_back_are_said() -> None:
+    """Steps so small that no trajectory of three doublings turns back."""
+    with pytest.warns(ob.infer.SamplingWarning, match=r"8 of 8 .* max_doublings=3 cut short: rai"):
+        found = quick("nuts", step_size=1e-4, max_doublings=3)
+    assert np.all(found.statistics["shortened"])
+    assert np.all(found.statistics["leapfrogs"] == 7)
+    free = quick("nuts", step_size=0.02)
+    assert not np.any(free.statistics["shortened"])
 
 
 @pytest.mark.parametrize("method", ["sgld", "sghmc"])

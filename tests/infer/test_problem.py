@@ -1,3 +1,5 @@
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,6 +121,14 @@ def test_problems_pass_through_jit_without_their_data_as_constants() -> None:
 
 NET = ob.nets.mlp(hidden=(3,), outputs=2)
 X, Y = np.zeros((5, 4), np.float32), np.zeros(5, np.int32)
+
+
+def put(array: np.ndarray, place: tuple[int, ...], value: float) -> np.ndarray:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
 BAD = {
     "labels out of range": ((NET, (X, Y + 2)), {}, r"labels run from 2 to 2.*0 to 1"),
     "labels are floats": ((NET, (X, Y * 1.0)), {}, "integer classes"),
@@ -134,6 +144,44 @@ BAD = {
     "a function": ((NET.apply, (X, Y)), {}, r"network is a function, expected an onebasin.Net"),
     "three functions": (((NET.init, NET.apply, NET.apply), (X, Y)), {}, "network is a tuple"),
     "prior": ((NET, (X, Y)), {"prior": 0.1}, "expected Normal, Laplace or StudentT"),
+    "nan": ((NET, (put(X, (3, 1), np.nan), Y)), {}, "the inputs hold nan at example 3, column 1,"),
+    "inf": (
+        (NET, (put(X, (2, 0), -np.inf), Y)),
+        {},
+        "hold -inf at example 2, column 0, and 1 such numbers among 20",
+    ),
+    "too large for JAX": ((NET, (X.astype(float) + 1e300, Y)), {}, "hold inf at example 0, col"),
+    "half": ((NET, (put(X.astype(np.float16), (1, 3), np.inf), Y)), {}, "inf at example 1, col"),
+    "images": (
+        (NET, (put(np.zeros((5, 2, 2), np.float32), (4, 1, 0), np.nan), Y)),
+        {},
+        r"nan at example 4, place \(1, 0\)",
+    ),
+    "nan targets": (
+        (NET, (X, put(np.zeros((5, 2)), (1, 1), np.nan))),
+        {"likelihood": "gaussian"},
+        "the targets hold nan at example 1, column 1",
+    ),
+    "nan among targets of one's own": (
+        (NET, (X, put(np.zeros(5), (2,), np.nan))),
+        {"likelihood": lambda a, b: a[:, 0] * b},
+        "the targets hold nan at example 2,",
+    ),
+    "wide labels": (
+        (NET, (X, put(Y.astype(np.int64), (3,), 2**32 + 1))),
+        {},
+        r"the targets hold 4294967297 at example 3, expected whole numbers from -2147483648",
+    ),
+    "wide numbers": (
+        (NET, (X, put(np.zeros((5, 2), np.int64), (0, 1), 2**32 + 1))),
+        {"likelihood": "gaussian"},
+        "the targets hold 4294967297 at example 0, column 1",
+    ),
+    "wide inputs": (
+        (NET, (put(X.astype(np.uint64), (0, 0), 2**33), Y)),
+        {},
+        "the inputs hold 8589934592 at example 0, column 0",
+    ),
 }
 
 
@@ -231,3 +279,31 @@ def test_data_are_hashed_anew_where_they_are_others() -> None:
     assert problem.fingerprint()["data"] == first
     problem.inputs = problem.inputs + 1
     assert problem.fingerprint()["data"] != first
+
+
+def test_data_in_a_dictionary_are_named() -> None:
+    net = ob.Net(lambda key, x: NET.init(key, x["x"]), lambda p, x: NET.apply(p, x["x"]))
+    with pytest.raises(ValueError, match=r"the inputs \(x\) hold nan at example 3, column 1"):
+        ob.Problem(net, ({"x": put(X, (3, 1), np.nan)}, Y))
+
+
+def test_whole_numbers_that_fit_are_taken_whatever_their_width() -> None:
+    for dtype in (np.int64, np.uint64, np.int8, np.uint8):
+        assert ob.Problem(NET, (X, Y.astype(dtype))).targets.dtype == jnp.int32
+
+
+NETS = {
+    "mlp": (NET, X),
+    "half": (ob.nets.in_bfloat16(NET), X),
+    "resnet": (ob.nets.resnet20(width=2), np.zeros((5, 8, 8, 3), np.float32)),
+    "optunet": (ob.nets.optunet(2), np.zeros((5, 28, 28, 1), np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_problems_can_be_pickled(name: str) -> None:
+    net, x = NETS[name]
+    problem = ob.Problem(net, (x, Y), prior=ob.StudentT(0.5))
+    again = pickle.loads(pickle.dumps(problem))
+    assert again.net == problem.net
+    assert again.fingerprint() == problem.fingerprint()

@@ -92,6 +92,55 @@ def test_check_of_a_module() -> None:
     assert ob.check_symmetry(SYMMETRY, FIRST, FIRST, X) < 1e-9
 
 
+def compiled(module: nn.Module) -> Any:
+    return torch.compile(module, backend="eager")
+
+
+WRAPPED = {
+    "in parallel": nn.DataParallel,
+    "compiled": compiled,
+    "both": lambda module: nn.DataParallel(compiled(module)),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_wrapped_modules_are_what_they_wrap(wrap: Any) -> None:
+    wrapped = wrap(make())
+    params = ob.from_torch(wrapped, X)[1]
+    assert list(params) == list(A)
+    assert repr(ob.discover(wrapped, X)) == repr(SYMMETRY)
+    state = ob.torch.state_dict(A, wrapped)
+    assert set(state) == set(wrapped.state_dict())
+    wrapped.load_state_dict(state)
+    ob.to_torch(B, wrapped)
+    assert all(np.array_equal(ob.from_torch(wrapped, X)[1][name], B[name]) for name in B)
+    moved = ob.align(SYMMETRY, wrapped, to=FIRST).params
+    np.testing.assert_array_equal(moved["0.weight"], ob.align(SYMMETRY, B, to=A).params["0.weight"])
+
+
+def test_the_inputs_are_enough_for_a_module() -> None:
+    assert str(ob.discover(FIRST, X)) == str(SYMMETRY)
+    assert str(ob.discover(FIRST, inputs=X)) == str(SYMMETRY)
+    assert ob.check_symmetry(SYMMETRY, FIRST, X, num_elements=3) < 1e-9
+    assert ob.check_symmetry(SYMMETRY, FIRST, inputs=X) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["modules", "state dicts"])
+def test_a_list_of_networks_is_draws(kind: str) -> None:
+    modules = [FIRST, SECOND, make()]
+    given = modules if kind == "modules" else [module.state_dict() for module in modules]
+    params = [ob.from_torch(module, X)[1] for module in modules]
+    expected = ob.Draws.stack(params, mode=[0, 1, 2])
+    for found, wanted in (
+        (ob.align_many(SYMMETRY, given).draws, ob.align_many(SYMMETRY, expected).draws),
+        (ob.compact(SYMMETRY, given).posterior, ob.compact(SYMMETRY, expected).posterior),
+        (ob.predict(FIRST, given, X), ob.predict(NET.apply, expected, X.numpy())),
+    ):
+        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    assert ob.align_many(SYMMETRY, given).draws.mode.tolist() == [0, 1, 2]
+
+
 def test_masks_are_no_parameters() -> None:
     """Buffers that the converted function does not have are left out."""
     module, tokens = build("gpt")

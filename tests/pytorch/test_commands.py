@@ -18,7 +18,15 @@ from pytorch.modules import ResNet
 MODELS = """
 import numpy as np
 import torch
+from collections import UserDict
 from pytorch.modules import ResNet
+from pytorch.test_language import Text, ids
+
+def text():
+    return Text(), {"input_ids": ids()}
+
+def tokens():
+    return torch.nn.DataParallel(Text()), UserDict(input_ids=ids())
 
 def factory():
     return ResNet().eval(), torch.randn(2, 1, 8, 8)
@@ -57,6 +65,11 @@ def test_symmetries(folder: Path) -> None:
     text = run("symmetries", "models.py:factory")
     assert "layer1.0.conv1.weight" in text
     assert "Verified" in text
+
+
+@pytest.mark.parametrize("factory", ["text", "tokens"])
+def test_symmetries_of_a_language_model(folder: Path, factory: str) -> None:
+    assert "inner.weight" in run("symmetries", f"models.py:{factory}")
 
 
 def test_a_module_in_train_mode(folder: Path) -> None:

@@ -170,6 +170,20 @@ def test_a_fixed_batch_stays_fixed() -> None:
         net.apply(params, np.ones((5, 3), np.float32))
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_module_that_takes_its_batch_size(batch: int) -> None:
+    """Of one example or two it is the size that was given, and not one that export prefers."""
+    module = Function(lambda x: x.view(len(x), 1, -1).expand(len(x), 2, -1))
+    x = X[:batch]
+    net, params = ob.from_torch(module, x)
+    np.testing.assert_allclose(
+        net.apply(params, x.numpy()), module(x).detach(), rtol=1e-5, atol=1e-6
+    )
+    assert ob.discover(module, x).log_copies() == 0
+    with pytest.raises(ValueError, match=rf"\({batch}, 3\).*for any batch write x.shape\[0\]"):
+        net.apply(params, np.ones((batch + 1, 3), np.float32))
+
+
 def test_modules_are_left_as_they_are() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     assert module.training

@@ -116,6 +116,6 @@ def test_every_moment_between_two_writes(tmp_path: Path, monkeypatch: pytest.Mon
         run.check()
         assert run.stream("draws")[:]["w"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
         assert run.get("state", like={"done": 0}) == {"done": 4}
-        assert len(list(moment.rglob("*.safetensors"))) == 5
+        assert len(list(moment.rglob("*.safetensors"))) == 6
         assert not list(moment.rglob("*.partial"))
     assert seen == {1, 2, 3}

@@ -74,8 +74,12 @@ def test_a_file_without_a_checksum_is_read(tmp_path: Path) -> None:
     path = tmp_path / "posterior.safetensors"
     arrays, metadata = parts_of(ob.Gaussian(MEAN, 0.5), "the file")
     with path.open("wb") as file:
-        write_tensors(file, arrays, metadata)
+        write_tensors(file, arrays, {**metadata, "version": "1"})
     assert repr(load(path)) == repr(ob.Gaussian(MEAN, 0.5))
+    with path.open("wb") as file:
+        write_tensors(file, arrays, metadata)
+    with pytest.raises(StoreError, match="has changed since it was written"):
+        load(path)
 
 
 def test_what_is_known_of_the_run_is_kept(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_stream_is_read_in_part(run: Run) -> None:
         assert stream.leaf("params/w", pick)[:, 1].tolist() == everything[pick].tolist()
     assert stream[-1]["params"]["w"].tolist() == [7, 7]
     assert [float(draw["params"]["b"]) for draw in stream] == everything.tolist()
-    view = stream[3:6]["params"]["w"]
+    view = run.stream("draws", mapped=True)[3:6]["params"]["w"]
     assert not view.flags.owndata
     assert not view.flags.writeable
     like = {"params": {"b": 0, "w": 0}}
@@ -190,8 +190,13 @@ def test_a_transaction_happens_or_does_not(run: Run) -> None:
         assert seen.get("state", like={"x": 0}) == {"x": 1}
     with run.transaction() as t:
         t.put("state", {"x": 3})
-    assert [path.name for path in (run.path / "states").iterdir()] == ["state-000002.safetensors"]
-    assert run.transactions == 2
+    names = [f"state-00000{number}.safetensors" for number in (1, 2, 3)]
+    # That of the transaction before is kept to go back to.
+    assert sorted(path.name for path in (run.path / "states").iterdir()) == names[:2]
+    with run.transaction() as t:
+        t.put("state", {"x": 4})
+    assert sorted(path.name for path in (run.path / "states").iterdir()) == names[1:]
+    assert run.transactions == 3
     run.check()
 
 
@@ -207,7 +212,7 @@ def test_a_full_disk_leaves_what_was_there(run: Run, monkeypatch: pytest.MonkeyP
         with pytest.raises(StoreError, match=r"24 bytes.*No space"), run.transaction() as t:
             t.append("draws", shard(2, 2))
     with monkeypatch.context() as patch:
-        patch.setattr("onebasin.store.manifest.replacing", full)
+        patch.setattr("onebasin.store.manifest_file.replacing", full)
         with pytest.raises(StoreError, match=r"manifest\.json cannot"), run.transaction() as t:
             t.append("draws", shard(2, 2))
     with pytest.raises(StoreError, match="was closed"), run.transaction():

@@ -59,7 +59,7 @@ EXPECTED = {
     "picture": {"units"},
     "convergence": {"rhat"},
     "spreads": {"sigma", "pairs", "correlations"},
-    "pruning": {"pruning"},
+    "pruning": {"pruning", "kept"},
     "dynamics": {"line", "barriers", "path"},
     "swaps": {"swaps"},
 }
@@ -200,3 +200,18 @@ def test_the_demo_says_what_the_tables_say(folder: Path) -> None:
     assert f"{100 * raw:.1f} % of the test inputs" in text
     shown = _demo.rendered(judged)
     assert shown.row_count == len(judged.rows)
+
+
+def test_layers_of_wide_spread_are_pruned_first(folder: Path) -> None:
+    """Where all weights are ranked together, a layer of wide spread loses more than its share."""
+    section = found(folder)["pruning"]
+    kept, curve = section.table("kept"), section.table("pruning")
+    sigmas = {row.label: row.cells["sigma"].value for row in kept.rows}
+    widest = max(sigmas, key=sigmas.get)
+    shares = [column.key for column in kept.columns[1:]]
+    assert kept.cell(widest, shares[0]).value == 100
+    narrowest = min(sigmas, key=sigmas.get)
+    assert kept.cell(widest, shares[-1]).value < 25 < 50 < kept.cell(narrowest, shares[-1]).value
+    label = "HMC by HMC's sigma"
+    whole = curve.cell(label, shares[0]).value
+    assert curve.cell(f"{label}, layer by layer", shares[0]).value == whole

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,7 +79,7 @@ def check_own_folder(path: str | os.PathLike[str]) -> Path:
 @contextlib.contextmanager
 def open_regular(
     path: str | os.PathLike[str], *, largest: int | None = None, follow: bool = False
-) -> Iterator[BufferedReader]:
+) -> Iterator[io.BufferedReader]:
     """A file open for reading, if it is a regular one: no link, pipe, device or folder.
 
     Args:
@@ -159,10 +160,14 @@ def read_json(
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file that takes its name when it is complete and on the disk, or not at all.
 
     A link of that name is replaced, and what it leads to is left alone.
+
+    Args:
+        path: The file.
+        durable: Whether to wait until it is on the disk; not for what is worth nothing later.
     """
     target = Path(path)
     # Short, as the name itself may be as long as the system allows.
@@ -172,18 +177,33 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         with open(temporary, "xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, target)
-        sync_folder(target.parent)
+        if durable:
+            sync_folder(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a text file in one step."""
-    with replacing(path) as file:
+def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:
+    """Writes a text file in one step; see `replacing`."""
+    with replacing(path, durable=durable) as file:
         file.write(text.encode("utf-8"))
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Removes a file, a folder with all that is in it, or a link without what it leads to.
+
+    Raises:
+        OSError: If it cannot be removed; it may be missing.
+    """
+    path = Path(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

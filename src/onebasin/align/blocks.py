@@ -11,12 +11,13 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from onebasin._core.cores import one_blas_thread
+from onebasin.align.budget import Way
 from onebasin.align.chains import Chains
 from onebasin.align.data_cost import DataCost
 from onebasin.align.population import Population, Progress, Visits
@@ -27,7 +28,6 @@ from onebasin.store.fingerprint import fingerprint
 from onebasin.store.sealed import Seals, is_sealed, seal
 from onebasin.symmetry import Symmetry
 
-Way = Literal["rows", "chains", "visits"]
 MOST = 256
 WEIGHTS_PER_TASK = 2**24
 
@@ -184,7 +184,10 @@ class Blocks:
         ended = run_tasks(self._engine, tasks, title=f"round {number + 1}", total=len(orders))
         for _ in ended if progress is None else progress(ended, f"round {number + 1}", len(orders)):
             pass
-        self._results = [seals.unseal(Path(order.file), order.question)[0] for order in orders]
+        # Sums of draws are as large as networks, and there is one for each block.
+        self._results = [
+            seals.unseal(Path(order.file), order.question, mapped=True)[0] for order in orders
+        ]
         found = [_state(result) for result in self._results]
         joined = State(
             {k: np.concatenate([s.permutations[k] for s in found]) for k in states.permutations},

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from onebasin.symmetry import Element
+
+if TYPE_CHECKING:
+    from onebasin.align.proof import Proof
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +43,6 @@ class Alignment(Outcome):
             low-rank Gaussians it is that of the diagonal ones with the same variances;
             `onebasin.wasserstein` and `onebasin.kl` count their covariances too.
         cost_before: The same before anything was moved.
-        bound: A value that no element can get below; None where no cheap one is known.
         exact: Whether no other matching has a lower cost, because every factor stands alone; what
             scalings are left (of units without weights on one side) is no part of it.
         sweeps: Rounds of coordinate descent of the start that won.
@@ -47,6 +51,7 @@ class Alignment(Outcome):
             copies); the total is `num_transpositions`.
         margin: By factor and unit, how much the unit's match gains over its best other partner. A
             small or negative margin says that the unit could as well have been relabelled.
+        prove: Works out `bound` and `gaps`, which it does when one of them is first asked for.
         cost_name: Which cost was used.
         fallbacks: By factor, how it was compared where a cost on data does not see it: "where made"
             or "where read" (no product reads, or makes, its units), "with others summed" (it is
@@ -63,16 +68,41 @@ class Alignment(Outcome):
     element: Element
     cost: float
     cost_before: float
-    bound: float | None
     exact: bool
     sweeps: int
     solver: str
     transpositions: dict[str, int]
     margin: dict[str, np.ndarray]
+    prove: Callable[[], Proof]
     cost_name: str = "weights"
     fallbacks: dict[str, str] = dataclasses.field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     skipped: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def _proof(self) -> Proof:
+        return self.prove()
+
+    @property
+    def bound(self) -> float | None:
+        """A cost that no permutation and signs get below; None for costs on data.
+
+        At the scales at which the two were matched: other scales may do better. With one hidden
+        layer it is the cost that was reached; of deeper networks, whose layers each have the best
+        of all orders of their neighbours here, it is well below what can be reached, so that a cost
+        near to it is good and one far from it need not be bad. Of divergences it is often 0.
+        """
+        return self._proof.bound
+
+    @property
+    def gaps(self) -> dict[str, float]:
+        """By factor, how much lower the cost were if it alone was assigned anew.
+
+        All others held, and proved by the linear assignment: 0, up to rounding, where coordinate
+        descent has come to rest. Factors along which the cost is not linear (two sides of one
+        parameter, parents of others) have none.
+        """
+        return self._proof.gaps
 
     @property
     def num_transpositions(self) -> int:
@@ -82,21 +112,17 @@ class Alignment(Outcome):
     def __str__(self) -> str:
         gone = f"{self.cost_before:.6g} -> {self.cost:.6g}"
         ending = " (the best matching)" if self.exact else ""
-        rows = [("factor", "units", "swaps", "least margin", "in doubt")]
+        rows = [("factor", "units", "swaps", "least margin", "in doubt", "gap")]
         for name, swaps in self.transpositions.items():
-            margin = self.margin.get(name)
-            if margin is None:
-                rows.append((name, "", str(swaps), "", ""))
-                continue
-            doubt = int(np.sum(margin <= 0))
-            rows.append(
-                (name, str(margin.size), str(swaps), f"{margin.min():.3g}", str(doubt) or "")
-            )
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+            margin, gap = self.margin.get(name), self.gaps.get(name)
+            told = ("", "") if margin is None else (f"{margin.min():.3g}", str(np.sum(margin <= 0)))
+            units = "" if margin is None else str(margin.size)
+            rows.append((name, units, str(swaps), *told, "" if gap is None else f"{gap:.3g}"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sweeps = f"{self.sweeps} sweep{'' if self.sweeps == 1 else 's'}"
         lines = [f"{self.cost_name}: {gone}{ending}, {sweeps}, {self.solver}"]
         if self.bound is not None and not self.exact:
-            lines[0] += f", no less than {self.bound:.6g}"
+            lines[0] += f", no permutation and signs below {self.bound:.6g}"
         for row in rows:
             cells = [row[0].ljust(widths[0])]
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]

@@ -12,6 +12,7 @@ whole. One product makes the gains of all draws, and the mean of the moved draws
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,8 +30,6 @@ from onebasin.symmetry.elements import Block
 
 GAINS_AT_ONCE = 2**24
 TOLERANCE = 1e-7
-
-"""A factor, and which of its signs flip a row."""
 
 
 def are_chains(symmetry: Symmetry) -> bool:
@@ -66,26 +65,46 @@ class Chains:
         solver: The assignment solver.
         follows: Whether the centre moves to the mean of the draws from round to round.
         at_once: The most gains that lie in memory together.
+        lean: Whether rows are cut out of the leaves whenever draws are matched, and not kept.
+        part: The most draws that are matched together, whatever their gains; None for any.
     """
 
     def __init__(
         self,
         symmetry: Symmetry,
-        leaves: Sequence[np.ndarray],
+        leaves: Sequence[Any],
         solver: str,
         follows: bool = True,
         at_once: int = GAINS_AT_ONCE,
+        lean: bool = False,
+        part: int | None = None,
     ):
         self.symmetry = symmetry
         self._follows = follows
         self.count = len(leaves[0])
         self._solve = Assignment(solver, threads=num_cores())
-        self._fixed, self._rows = _cut(symmetry, leaves)
-        whole = (self._fixed, *self._rows.values())
-        self._norms = sum(np.square(x.reshape(self.count, -1)).sum(1, np.float64) for x in whole)
-        largest = max((x[0, ..., 0].size ** 2 for x in self._rows.values()), default=1)
-        size = max(1, at_once // largest)
+        self._leaves = leaves
+        rows = self._cut_of(slice(0, 1))[1]
+        largest = max((x[0, ..., 0].size ** 2 for x in rows.values()), default=1)
+        size = min(max(1, at_once // largest), part or self.count)
         self._parts = [slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
+        self._kept = None if lean else self._cut_of(slice(0, self.count))
+        self._norms = np.concatenate([self._norms_of(part) for part in self._parts])
+
+    def _cut_of(self, part: slice) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
+        return _cut(self.symmetry, [leaf[part] for leaf in self._leaves])
+
+    def _of(self, part: slice) -> tuple[np.ndarray, dict[Key, np.ndarray]]:
+        """What cannot move of some draws, and their rows."""
+        if self._kept is None:
+            return self._cut_of(part)
+        fixed, rows = self._kept
+        return fixed[part], {key: x[part] for key, x in rows.items()}
+
+    def _norms_of(self, part: slice) -> np.ndarray:
+        fixed, rows = self._of(part)
+        whole = [x.reshape(len(fixed), -1) for x in (fixed, *rows.values())]
+        return np.asarray(sum(np.square(x).sum(1, np.float64) for x in whole))
 
     def aim(self, leaves: Sequence[np.ndarray], spread: Sequence[np.ndarray] = ()) -> None:
         """Takes a network for the centre; weights alone are compared, without any spread."""
@@ -95,13 +114,16 @@ class Chains:
 
     def _recentre(self, states: State) -> None:
         """Takes the mean of the moved draws for the centre."""
-        self._fixed_centre = self._fixed.mean(axis=0)
-        for key, rows in self._rows.items():
-            total = sum(
-                self._taken(key, rows[part], _some(states, part)).sum(0, np.float64)
-                for part in self._parts
-            )
-            self._centre[key] = (total / self.count).astype(rows.dtype)
+        fixed = np.zeros(self._fixed_centre.shape)
+        totals = {key: np.zeros(x.shape) for key, x in self._centre.items()}
+        for part in self._parts:
+            own, rows = self._of(part)
+            _add_up(fixed, own)
+            for key, x in rows.items():
+                _add_up(totals[key], self._taken(key, x, _some(states, part)))
+        self._fixed_centre = (fixed / self.count).astype(self._fixed_centre.dtype)
+        for key, total in totals.items():
+            self._centre[key] = (total / self.count).astype(self._centre[key].dtype)
 
     def _taken(self, key: Key, rows: np.ndarray, states: State) -> np.ndarray:
         """The rows of some draws as their states put them."""
@@ -132,8 +154,7 @@ class Chains:
         for part in work:
             state, value = self._match(part, _some(states, part))
             found.append(state)
-            gained += float(value.sum())
-        gained += float((self._fixed @ self._fixed_centre).sum(dtype=np.float64))
+            gained += math.fsum(value)
         centres = (self._fixed_centre, *self._centre.values())
         squares = self.count * sum(float(np.square(c).sum(dtype=np.float64)) for c in centres)
         joined = State(
@@ -144,7 +165,8 @@ class Chains:
 
     def _match(self, part: slice, held: State) -> tuple[State, np.ndarray]:
         """The optimum of some draws, and what each is worth; a draw that gains nothing stays."""
-        gains = {name: self._gains(name, part) for name in held.permutations}
+        fixed, rows = self._of(part)
+        gains = {name: self._gains(name, rows) for name in held.permutations}
         found = held.copy()
         for name in held.permutations:
             if not self.symmetry.parents[name]:
@@ -154,7 +176,7 @@ class Chains:
         for old, new in ((held.permutations, found.permutations), (held.signs, found.signs)):
             for name in old:
                 new[name][stays] = old[name][stays]
-        return found, np.where(stays, before, after)
+        return found, np.where(stays, before, after) + fixed @ self._fixed_centre
 
     def _match_chain(self, name: str, gains: dict[str, Gains], found: State) -> None:
         """Brings one factor and its dependants to their optimum, in place."""
@@ -191,20 +213,26 @@ class Chains:
                 total = total + own.reshape(len(own), -1).sum(1, np.float64)
         return np.asarray(total)
 
-    def _gains(self, name: str, part: slice) -> Gains:
+    def _gains(self, name: str, rows: dict[Key, np.ndarray]) -> Gains:
         """Gains [draw, i, j], or with a parent [draw, p, q, i, j], by signature."""
         found: Gains = {}
-        for key, rows in self._rows.items():
+        for key, own in rows.items():
             if key[0] != name:
                 continue
-            centre, own = self._centre[key], rows[part]
-            n, k = rows.shape[-2:]
+            centre = self._centre[key]
+            n, k = own.shape[-2:]
             product = centre.reshape(-1, k) @ own.reshape(len(own), -1, k).transpose(0, 2, 1)
             if self.symmetry.parents[name]:
                 parents = len(centre)
                 product = product.reshape(-1, parents, n, parents, n).transpose(0, 1, 3, 2, 4)
             found[key[1]] = np.ascontiguousarray(product)
         return found
+
+
+def _add_up(total: np.ndarray, stacked: np.ndarray) -> None:
+    """Adds draws in place, one after the other: the sum does not depend on how they are parted."""
+    for one in stacked:
+        total += one
 
 
 def _some(states: State, part: slice) -> State:

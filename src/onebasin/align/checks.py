@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,8 @@ from onebasin.symmetry import Symmetry, SymmetryError
 from onebasin.symmetry.group import num_stacked, path_name
 from onebasin.symmetry.host import as_numpy
 
+# Numbers that are looked at together.
+PART = 2**22
 GAUSSIAN_ONLY = ("wasserstein", "kl", "kl-forward", "kl-reverse", "kl-mean")
 
 
@@ -53,12 +55,20 @@ def check_finite(what: str, tree: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = as_numpy(leaf)
         # NumPy alone does not take bfloat16 for a number.
-        if jax.dtypes.issubdtype(array.dtype, np.inexact) and not np.isfinite(array).all():
-            bad = int(np.size(array) - np.isfinite(array).sum())
+        if not jax.dtypes.issubdtype(array.dtype, np.inexact):
+            continue
+        bad = sum(int(np.size(part) - np.isfinite(part).sum()) for part in _parts(array))
+        if bad:
             raise ValueError(
                 f"{what} holds {bad} NaN or infinite values in {path_name(path)!r}; "
                 "nothing can be done with those: drop the network or mend the leaf"
             )
+
+
+def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """An array in parts: what is asked of each of its numbers would take a copy of it at once."""
+    flat = array.reshape(-1)
+    yield from (flat[at : at + PART] for at in range(0, flat.size, PART))
 
 
 def check_real(tree: Any) -> None:

@@ -223,7 +223,7 @@ def _visit(
     if _same(name, trial, state):
         # Its worth by the assignment and by the sum of its gains differ by rounding.
         return False
-    held = _held(gains, state.permutations[name], state.signs.get(name))
+    held = held_worth(gains, state.permutations[name], state.signs.get(name))
     if not _worth(assignment.value(totals, columns).sum() - held, totals, tolerance):
         return False
     # The gains of such a factor are right to first order only.
@@ -247,7 +247,7 @@ def _better(objective: Objective, trial: State, state: State) -> bool:
     return objective.objective(trial) > objective.objective(state)
 
 
-def _held(gains: Gains, permutation: np.ndarray, signs: np.ndarray | None) -> float:
+def held_worth(gains: Gains, permutation: np.ndarray, signs: np.ndarray | None) -> float:
     """What the present permutation and signs are worth."""
     total = 0.0
     for signature, gain in gains.items():

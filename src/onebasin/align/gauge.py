@@ -16,6 +16,7 @@ from onebasin.align.canonical import SCALINGS, canonical_element
 from onebasin.align.checks import check_choice
 from onebasin.posterior import Gaussian
 from onebasin.symmetry import Element, Symmetry
+from onebasin.symmetry.host import from_host, to_host
 
 
 def scaling_element(symmetry: Symmetry, params: Any, scaling: str | None) -> Element:
@@ -39,10 +40,22 @@ def root_mean_square(mean: Any, variance: Any) -> Any:
     return (mean**2 + variance) ** 0.5
 
 
-def scaling_elements(symmetry: Symmetry, stacked: Any, scaling: str | None) -> Element:
-    """Canonical scales of stacked draws, one element per draw."""
-    if scaling is not None and symmetry.scaling_dimension():
-        return scaling_element(symmetry, stacked, scaling)
+def scaling_elements(
+    symmetry: Symmetry, stacked: Any, scaling: str | None, block: int | None = None
+) -> Element:
+    """Canonical scales of stacked draws, one element per draw, found for a block at a time."""
     count = len(jax.tree.leaves(stacked)[0])
+    if scaling is not None and symmetry.scaling_dimension():
+        size = block or count
+        parts = [
+            scaling_element(
+                symmetry, jax.tree.map(lambda x, at=at: x[at : at + size], stacked), scaling
+            )
+            for at in range(0, count, size)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        # Of any number of parts of any size, a compiled concatenation would be compiled each time.
+        return from_host(jax.tree.map(lambda *x: np.concatenate(x), *map(to_host, parts)))
     one = symmetry.identity(np)
     return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), one)

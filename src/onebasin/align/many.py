@@ -7,6 +7,7 @@ half-step can only lower the sum of squared distances to the mean, so the object
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -14,18 +15,25 @@ import jax
 import numpy as np
 
 from onebasin.align.assignment import Assignment
-from onebasin.align.blocks import Blocks, Common, Way
+from onebasin.align.blocks import Blocks, Common
+from onebasin.align.budget import Budget, Sizes, Way, plan
 from onebasin.align.certificate import Outcome
 from onebasin.align.chains import Chains, are_chains
-from onebasin.align.checks import check_choice, check_posterior
+from onebasin.align.checks import (
+    check_choice,
+    check_group,
+    check_population,
+    check_posterior,
+)
 from onebasin.align.gauge import scaling_element, size_of
+from onebasin.align.margins import Margins, margins_of
 from onebasin.align.population import Population, Progress, Visits, mean_of
 from onebasin.align.rows import Rows, are_rows
 from onebasin.align.state import State
 from onebasin.align.task import leaves_of, push
 from onebasin.align.task import mean_of as network_of
 from onebasin.engine import Engine
-from onebasin.posterior import Draws, Gaussian
+from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.symmetry import Element, Symmetry
 
 REFERENCES = ("mean", "first", "leave-one-out")
@@ -53,6 +61,7 @@ class ManyAlignment(Outcome):
         history: The sum of the draws' costs after each round; it never rises.
         moved: How many draws changed their permutation in each round.
         cost_name: Which cost was used.
+        measure: Works out the `margins`.
     """
 
     made_by = "align_many"
@@ -64,6 +73,16 @@ class ManyAlignment(Outcome):
     history: tuple[float, ...]
     moved: tuple[int, ...]
     cost_name: str
+    measure: Callable[[Any, Any], Margins]
+
+    def margins(self) -> Margins:
+        """How much each draw's matches gain over the best other partners.
+
+        By the cost that was used, with the reference where it ended. A factor of small or negative
+        margins is one whose units could as well have been relabelled: what is made of the aligned
+        draws rests on chance there. It takes about as long as a round of matching draw by draw.
+        """
+        return self.measure(self.draws, self.reference)
 
     def __str__(self) -> str:
         many = self.draws
@@ -103,6 +122,7 @@ def align_many(
     seed: int = 0,
     assignment: str | None = None,
     batch_size: int = 1000,
+    memory: int | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> ManyAlignment:
@@ -128,6 +148,10 @@ def align_many(
         seed: Seed of the order of visits.
         assignment: Assignment solver; None takes the fastest there is.
         batch_size: Examples at a time for costs that look at data.
+        memory: Bytes to work in, beside the draws that came and those that are returned: what does
+            not fit is made again when it is looked at, which takes longer and changes nothing.
+            Costs on data take what 16 networks at work take, on top. None keeps whatever makes it
+            quicker, some three times what the draws take.
         progress: progress(work, text, total) wraps what is done in every round (draws, or batches
             of draws) and hands it on, as `tqdm` does.
         engine: Where blocks of draws run as tasks; None for here. The mean then moves once a
@@ -136,7 +160,82 @@ def align_many(
     Returns:
         The aligned draws with the elements that moved them.
     """
-    population = Population.of(symmetry, draws, cost, apply_fn, inputs, scaling, batch_size)
+    budget = None
+    if memory is not None:
+        budget = _budget(symmetry, draws, memory, scaling, engine, (cost, reference))
+    population = Population.of(
+        symmetry, draws, cost, apply_fn, inputs, scaling, batch_size, budget=budget
+    )
+    return align_population(
+        population,
+        budget=budget,
+        reference=reference,
+        apply_fn=apply_fn,
+        inputs=inputs,
+        scaling=scaling,
+        max_rounds=max_rounds,
+        tolerance=tolerance,
+        first=first,
+        seed=seed,
+        assignment=assignment,
+        batch_size=batch_size,
+        progress=progress,
+        engine=engine,
+    )
+
+
+def way_of(symmetry: Symmetry, cost: str, reference: Any) -> Way:
+    """How draws are matched with a centre: all at once where the group lets them."""
+    given = not isinstance(reference, str)
+    if cost != "weights" or not (given or reference != "leave-one-out"):
+        return "visits"
+    return "rows" if are_rows(symmetry) else "chains" if are_chains(symmetry) else "visits"
+
+
+def _budget(
+    symmetry: Symmetry,
+    draws: Any,
+    memory: int,
+    scaling: str | None,
+    engine: Engine | None,
+    task: tuple[str, Any],
+) -> Budget:
+    """How to stay within the memory."""
+    if engine is not None:
+        raise ValueError(
+            "got memory= with engine=, whose workers each hold a block of draws: leave memory= out "
+            "and give the engine networks_per_task="
+        )
+    if isinstance(draws, Mixture):
+        raise ValueError(
+            "got memory= with a Mixture, whose components are stacked as a whole: leave it out"
+        )
+    check_group(symmetry)
+    check_population(symmetry, draws)
+    stacked = draws.params if isinstance(draws, Draws) else Draws(draws).params
+    scales = scaling is not None and symmetry.scaling_dimension() > 0
+    return plan(Sizes.of(symmetry, stacked), memory, way_of(symmetry, *task), scales)
+
+
+def align_population(
+    population: Population,
+    *,
+    budget: Budget | None = None,
+    reference: Any = "mean",
+    apply_fn: Callable[[Any, Any], Any] | None = None,
+    inputs: Any = None,
+    scaling: str | None = "min-mass",
+    max_rounds: int = 50,
+    tolerance: float = 0.0,
+    first: int = 0,
+    seed: int = 0,
+    assignment: str | None = None,
+    batch_size: int = 1000,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> ManyAlignment:
+    """Rounds of matching and averaging, with the arguments of `align_many`."""
+    symmetry, cost = population.symmetry, population.cost
     solver = Assignment(assignment).name
     given = not isinstance(reference, str)
     if not 0 <= first < population.count:
@@ -156,9 +255,14 @@ def align_many(
         check_choice("reference", reference, REFERENCES)
     alone = given or reference == "first"
     rounds: Rounds
-    way: Way = "visits"
-    if cost == "weights" and (given or reference != "leave-one-out"):
-        way = "rows" if are_rows(symmetry) else "chains" if are_chains(symmetry) else "visits"
+    way = way_of(symmetry, cost, reference)
+    limits: dict[str, Any] = {}
+    if budget is not None:
+        limits = {
+            "rows": {"lean": budget.lean, "kept_bytes": budget.kept, "threads": budget.threads},
+            "chains": {"lean": budget.lean, "part": budget.part},
+            "visits": {"threads": budget.threads},
+        }[way]
     if engine is not None:
         example = jax.tree.unflatten(population.structure, population.draw(0))
         model = (apply_fn, inputs, batch_size) if apply_fn and population.data else None
@@ -168,11 +272,11 @@ def align_many(
         )
         rounds = Blocks(engine, population, common)
     elif way == "rows":
-        rounds = Rows(symmetry, population.means, solver, None if alone else first)
+        rounds = Rows(symmetry, population.means, solver, None if alone else first, **limits)
     elif way == "chains":
-        rounds = Chains(symmetry, population.means, solver)
+        rounds = Chains(symmetry, population.means, solver, **limits)
     else:
-        rounds = Visits(population, solver, seed, leave_out=reference == "leave-one-out")
+        rounds = Visits(population, solver, seed, reference == "leave-one-out", **limits)
     rounds.aim(centre, spread)
     states = population.identity()
     history: list[float] = []
@@ -203,4 +307,6 @@ def align_many(
             reference = Gaussian(reference, jax.tree.unflatten(population.structure, spread))
     elif not given:
         reference = mean_of(aligned)
-    return ManyAlignment(aligned, elements, reference, tuple(history), tuple(moved), cost)
+    options = cost, apply_fn, inputs, batch_size
+    measure = functools.partial(margins_of, symmetry, options=options)
+    return ManyAlignment(aligned, elements, reference, tuple(history), tuple(moved), cost, measure)

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from onebasin.align import channels
 from onebasin.align.data_cost import DataCost
 from onebasin.align.descent import Objective
@@ -24,6 +22,7 @@ WEIGHT_COSTS = ("weights", *channels.GAUSSIAN_COSTS)
 DATA_COSTS = ("activations", "correlation", "contributions", "preactivations")
 COSTS = (*WEIGHT_COSTS, *DATA_COSTS)
 DISTANCES = ("weights", "wasserstein")
+COST_OPTIONS = ("cost", "apply_fn", "inputs", "batch_size")
 # The part of a distance that scales must promise to take away, of matched units and of units that
 # they may keep from being matched; and the part that rounding may be.
 WORTHWHILE = 1e-3
@@ -41,7 +40,6 @@ class Match:
         own_gauge: The scales that the reference has there; None for its own.
         task: The problem under these scales.
         price: The cost as a function of the objective.
-        bound: A lower bound of the cost, if a cheap one is known.
         shared: What tasks under all scales have in common.
     """
 
@@ -51,7 +49,6 @@ class Match:
     own_gauge: Element | None
     task: Task
     price: Callable[[float], float]
-    bound: float | None
     shared: dict[str, Any]
 
     @classmethod
@@ -75,10 +72,10 @@ class Match:
         symmetry = shared["symmetry"]
         scaled = params if gauge is None else push(symmetry, gauge, params)
         target = to if own_gauge is None else push(symmetry, own_gauge, to)
-        options = (shared[name] for name in ("cost", "apply_fn", "inputs", "batch_size"))
-        objective, price, bound = objective_for(symmetry, scaled, target, *options)
+        options = (shared[name] for name in COST_OPTIONS)
+        objective, price = objective_for(symmetry, scaled, target, *options)
         task = Task(objective=objective, moving=scaled, reference=target, **shared)
-        return cls(params, to, gauge, own_gauge, task, price, bound, shared)
+        return cls(params, to, gauge, own_gauge, task, price, shared)
 
     def element(self, state: State) -> Element:
         """What moves the parameters as they came onto the reference as it came."""
@@ -137,19 +134,16 @@ def objective_for(
     apply_fn: Callable[[Any, Any], Any] | None,
     inputs: Any,
     batch_size: int,
-) -> tuple[Objective, Callable[[float], float], float | None]:
-    """The objective of a cost, the cost as a function of it, and a lower bound of the cost."""
+) -> tuple[Objective, Callable[[float], float]]:
+    """The objective of a cost, and the cost as a function of it."""
     if cost in DATA_COSTS:
         assert apply_fn is not None
         at_work = DataCost(symmetry, cost, apply_fn, mean_of(moving), inputs, batch_size)
         data = at_work.objective(mean_of(reference), mean_of(moving))
-        return data, data.cost, None
+        return data, data.cost
     own, other = parts_of(reference), parts_of(moving)
-    bound = None
     if cost == "weights":
         found = channels.weights(own[0], other[0])
-        pairs = zip(own[0], other[0], strict=True)
-        bound = float(sum((np.linalg.norm(a) - np.linalg.norm(b)) ** 2 for a, b in pairs))
     else:
         found = channels.GAUSSIAN_COSTS[cost](*own, *other)
-    return Pairing(symmetry, found.channels, cost in DISTANCES, found.most), found.cost, bound
+    return Pairing(symmetry, found.channels, cost in DISTANCES, found.most), found.cost

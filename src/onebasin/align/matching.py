@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from onebasin._core.cores import threads_for_products
-from onebasin.align.assignment import Assignment, margin
+from onebasin.align.assignment import Assignment
 from onebasin.align.canonical import SCALINGS
 from onebasin.align.certificate import Alignment
 from onebasin.align.checks import check_choice, check_pair
-from onebasin.align.descent import Objective
-from onebasin.align.match import COSTS, DATA_COSTS, DISTANCES, Match, nearest, scales_matter
+from onebasin.align.margins import margins
+from onebasin.align.match import (
+    COST_OPTIONS,
+    COSTS,
+    DATA_COSTS,
+    DISTANCES,
+    Match,
+    nearest,
+    scales_matter,
+)
 from onebasin.align.paths import PATHS
+from onebasin.align.proof import Proving, largest_product
 from onebasin.align.search import STARTS
-from onebasin.align.signs import best_signs
 from onebasin.align.solvers import SEARCHES, SOLVERS, solve
 from onebasin.align.state import State
 from onebasin.align.task import mean_of, push
@@ -148,18 +155,27 @@ def align(
         if -ROUNDING * abs(before) < reached < 0:
             # A difference of large numbers: what is left of it is rounding.
             reached = 0.0
-        bound = None if joint and scalings else match.bound
+        exact = objective.exact() and search is None and solver in ("descent", "frank-wolfe")
         return Alignment(
             params=moved if params is given else push(symmetry, element, given),
             element=element,
             cost=reached,
             cost_before=before,
-            bound=None if bound is None else min(bound, reached),
-            exact=objective.exact() and search is None and solver in ("descent", "frank-wolfe"),
+            exact=exact,
             sweeps=found.best.sweeps,
             solver=f"{found.start}, {match.task.assignment.name}",
             transpositions=count_transpositions(state),
             margin=margins(objective, state),
+            prove=Proving(
+                symmetry,
+                match.task.moving,
+                match.task.reference,
+                tuple(shared[name] for name in COST_OPTIONS),
+                match.task.assignment,
+                state,
+                reached,
+                exact,
+            ),
             cost_name=cost,
             fallbacks=objective.fallbacks(state),
             candidates=found.candidates,
@@ -167,39 +183,5 @@ def align(
         )
 
 
-def largest_product(symmetry: Symmetry) -> int:
-    """How many multiplications make the gains of one factor in one block, at most."""
-    return max(
-        (
-            math.prod(block.shape) * size
-            for leaf in symmetry.leaves
-            for block in leaf.blocks
-            for side, size in zip(block.sides, block.shape, strict=True)
-            if side in symmetry.permutable
-        ),
-        default=0,
-    )
-
-
 def count_transpositions(state: State) -> dict[str, int]:
     return {name: int(np.sum(transpositions(p))) for name, p in state.permutations.items()}
-
-
-def margins(objective: Objective, state: State) -> dict[str, np.ndarray]:
-    """Per factor and unit, how much closer its match is than the best other partner, others held.
-
-    Closeness is the cost's own: a large partner is no better for being large.
-    """
-    symmetry = objective.symmetry
-    found = {}
-    for name in objective.factors():
-        if name not in state.permutations:
-            continue
-        totals, _ = best_signs(objective.gains(name, state), symmetry.factor(name).signs)
-        norms = objective.moving_norms(name)
-        columns = state.permutations[name]
-        for axis, parent in enumerate(symmetry.parents[name]):
-            if parent in state.permutations and state.permutations[parent].ndim == 1:
-                norms = np.take(norms, state.permutations[parent], axis=axis)
-        found[name] = margin(2 * totals - norms[..., None, :], columns)
-    return found

@@ -157,10 +157,10 @@ class Pairing:
 
         Good until gains are asked for again, which take the same memory.
         """
-        still, places = self._parts(name, state)
+        still, places = self.alone(name, state)
         return self._summed(name, state, places, still)
 
-    def _parts(self, name: str, state: State) -> tuple[Gains, list[Place]]:
+    def alone(self, name: str, state: State) -> tuple[Gains, list[Place]]:
         """What a factor gains in terms where it alone moves, and the places in all others."""
         if name not in self._still:
             alone = [
@@ -210,7 +210,7 @@ class Pairing:
 
     def partial_gains(self, name: str, state: State, known: set[str]) -> Gains:
         """Like `gains`, from terms whose other movable sides are all in `known`."""
-        still, places = self._parts(name, state)
+        still, places = self.alone(name, state)
         movable = self.symmetry.permutable - {name} - known
         seen = [place for place in places if not movable & set(self.terms[place[0]].sides)]
         return self._summed(name, state, seen, still)

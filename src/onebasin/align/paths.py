@@ -28,8 +28,7 @@ def interpolate(a: Any, b: Any, t: Any, path: str | Path = "geodesic") -> Any:
       s_t^2 = (1 - t)^2 s0^2 + t^2 s1^2; factors are stacked.
     - "unit-norm": the geodesic, with the mean of every leaf lengthened to
       norm(m_t) = (1 - t) norm(m0) + t norm(m1): means that differ do not shrink half way. Where
-      the network
-      undoes scale by itself (FRN, BatchNorm), it does not help.
+      the network undoes scale by itself (FRN, BatchNorm), it does not help.
     - "unit-norm-independent": those means with independent noise.
     - "mixture": (1 - t) N0 + t N1, the control that needs no alignment.
 

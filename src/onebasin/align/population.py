@@ -14,6 +14,7 @@ import numpy as np
 from onebasin._core.cores import num_cores
 from onebasin.align import channels
 from onebasin.align.assignment import Assignment
+from onebasin.align.budget import Budget
 from onebasin.align.checks import (
     check_choice,
     check_data,
@@ -27,6 +28,7 @@ from onebasin.align.data_objective import DataObjective
 from onebasin.align.descent import descend
 from onebasin.align.gauge import scaling_elements, size_of
 from onebasin.align.match import COSTS, DATA_COSTS
+from onebasin.align.on_demand import ScaledLeaf
 from onebasin.align.pairing import Pairing
 from onebasin.align.search import search
 from onebasin.align.settling import settle
@@ -51,7 +53,7 @@ class Population:
         cost: The name of the cost.
         original: The draws as they came, `Draws` or a `Mixture`.
         gauges: The elements that took the scalings away, stacked.
-        means: Stacked parameters without scalings, leaf by leaf.
+        means: Stacked parameters without scalings, leaf by leaf; or what makes some of them.
         stds: Their standard deviations, where the cost compares Gaussians.
         structure: The tree that the leaves come from.
         data: The cost on the networks at work, where it is one.
@@ -61,7 +63,7 @@ class Population:
     cost: str
     original: Any
     gauges: Element
-    means: list[np.ndarray]
+    means: Sequence[Any]
     stds: list[np.ndarray] | None
     structure: Any
     data: DataCost | None
@@ -76,8 +78,13 @@ class Population:
         inputs: Any,
         scaling: str | None,
         batch_size: int,
+        sizes: Any = None,
+        budget: Budget | None = None,
     ) -> Population:
-        """Checks the draws and takes their scalings away."""
+        """Checks the draws and takes their scalings away: those of `sizes`, if it is given.
+
+        Within a budget that is lean they are taken away again whenever a draw is looked at.
+        """
         check_group(symmetry)
         check_population(symmetry, draws)
         check_choice("cost", cost, COSTS)
@@ -88,7 +95,8 @@ class Population:
             sizes = _stack([size_of(c) for c in draws.components])
         else:
             draws = draws if isinstance(draws, Draws) else Draws(draws)
-            means, spread, sizes = draws.params, None, draws.params
+            means, spread = draws.params, None
+            sizes = means if sizes is None else sizes
             if cost in channels.GAUSSIAN_COSTS:
                 raise ValueError(
                     f"cost {cost!r} compares distributions and draws are points: pass a Mixture "
@@ -100,9 +108,11 @@ class Population:
         check_same_model(symmetry, "the first draw", jax.tree.map(lambda x: x[0], means))
         check_finite("the draws", means)
         check_finite("the spread of the draws", spread)
-        gauges = scaling_elements(symmetry, to_host(sizes), scaling)
+        block = None if budget is None else budget.block
+        gauges = scaling_elements(symmetry, to_host(sizes), scaling, block)
         free = scaling is not None and symmetry.scaling_dimension()
-        scaled = symmetry.act_many(gauges, means) if free else means
+        lean = free and budget is not None and budget.lean
+        scaled = symmetry.act_many(gauges, means) if free and not lean else means
         stds = None
         if cost in channels.GAUSSIAN_COSTS:
             plain = gauges._replace(signs={})
@@ -111,9 +121,15 @@ class Population:
         if cost in DATA_COSTS:
             assert apply_fn is not None
             example = jax.tree.map(lambda x: x[0], scaled)
+            if lean:
+                one = jax.tree.map(lambda x: x[0], gauges)
+                example = symmetry.act(one, example)
             data = DataCost(symmetry, cost, apply_fn, example, inputs, batch_size)
-        structure = jax.tree.structure(scaled)
-        return cls(symmetry, cost, draws, gauges, leaves_of(scaled), stds, structure, data)
+        structure, leaves = jax.tree.structure(scaled), leaves_of(scaled)
+        if lean:
+            scales = to_host(gauges)
+            leaves = [ScaledLeaf(symmetry, n, x, scales) for n, x in enumerate(leaves)]
+        return cls(symmetry, cost, draws, gauges, leaves, stds, structure, data)
 
     @property
     def count(self) -> int:
@@ -160,6 +176,7 @@ class Visits:
             others.
         among: The number of the first of these draws, and of how many they are a part; by default
             they are all.
+        threads: How many draws are visited side by side; by default one per core.
     """
 
     def __init__(
@@ -169,8 +186,10 @@ class Visits:
         seed: int,
         leave_out: bool,
         among: tuple[int, int] | None = None,
+        threads: int | None = None,
     ):
         self.population = population
+        self._threads = threads or num_cores()
         self._first, self._total = (0, population.count) if among is None else among
         self._solve = Assignment(solver, threads=1)
         self._seed, self._leave_out = seed, leave_out
@@ -194,14 +213,14 @@ class Visits:
             unsigned = State(states.permutations, {})
             self._spread = self._average(self.population.stds, unsigned)
 
-    def _average(self, stacked: list[np.ndarray], states: State) -> list[np.ndarray]:
+    def _average(self, stacked: Sequence[Any], states: State) -> list[np.ndarray]:
         total = [np.zeros(leaf.shape[1:], np.result_type(leaf, np.float32)) for leaf in stacked]
         for i in range(self.population.count):
             for x, y in zip(total, self.placed(stacked, states, i), strict=True):
                 x += y
         return [x / x.dtype.type(self.population.count) for x in total]
 
-    def placed(self, stacked: list[np.ndarray], states: State, draw: int) -> list[np.ndarray]:
+    def placed(self, stacked: Sequence[Any], states: State, draw: int) -> list[np.ndarray]:
         own = states.of(draw)
         element = Element(own.permutations, {}, own.signs)
         leaves = [leaf[draw] for leaf in stacked]
@@ -229,7 +248,7 @@ class Visits:
                 found = self._measured(some)
                 yield from pool.map(lambda i: self._visit(states, number, *i), found.items())
 
-        with concurrent.futures.ThreadPoolExecutor(num_cores()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
             ended: Iterable[Any] = visits(pool)
             if progress is not None:
                 ended = progress(ended, f"round {number + 1}", count)

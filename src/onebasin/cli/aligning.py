@@ -10,6 +10,7 @@ import jax
 import typer
 
 import onebasin
+from onebasin._core.files import check_own_folder
 from onebasin._factory import Model, load_model
 from onebasin.align.checks import GAUSSIAN_ONLY, check_choice
 from onebasin.align.match import DATA_COSTS
@@ -217,7 +218,7 @@ def _tasks(engine: str | None, address: str | None, out: Path | None) -> Iterato
             f"got --engine {engine} without --out, and its tasks keep their files beside that: "
             "give --out FILE, or leave --engine out"
         )
-    folder = out.with_name(f".{out.name}.tasks")
+    folder = check_own_folder(out.with_name(f".{out.name}.tasks"))
     retries = 0 if engine == "local" else 2
     ended = False
     try:

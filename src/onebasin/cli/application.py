@@ -9,6 +9,7 @@ from onebasin.cli.aligning import align
 from onebasin.cli.barriers import barrier
 from onebasin.cli.datasets import app as data
 from onebasin.cli.groups import symmetries
+from onebasin.cli.recovering import recover
 from onebasin.cli.reporting import report
 from onebasin.cli.studying import demo, study
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
-for command in (symmetries, align, barrier, study, report, demo):
+for command in (symmetries, align, barrier, study, report, recover, demo):
     app.command()(command)
 app.add_typer(data, name="data")
 

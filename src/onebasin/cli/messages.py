@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from onebasin._core.text import readable
 from onebasin._factory import FactoryError, one_line
 
 BAD_INPUT = 2
@@ -22,13 +23,13 @@ OWN_FAULT = 1
 def fail(sentence: str, code: int = BAD_INPUT) -> NoReturn:
     """End the command with one sentence, which may begin with a name that the user gave."""
     stop = "" if sentence.endswith((".", "?", "!")) else "."
-    typer.echo(f"onebasin: {sentence}{stop}", err=True)
+    typer.echo(readable(f"onebasin: {sentence}{stop}"), err=True)
     raise typer.Exit(code)
 
 
 def warn(sentence: str) -> None:
     """Say what the user should know, and go on."""
-    typer.echo(f"onebasin: warning: {sentence}", err=True)
+    typer.echo(readable(f"onebasin: warning: {sentence}"), err=True)
 
 
 @contextlib.contextmanager

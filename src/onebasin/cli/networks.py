@@ -104,6 +104,7 @@ def certificate(alignment: onebasin.Alignment) -> dict[str, Any]:
         "cost": alignment.cost,
         "cost_before": alignment.cost_before,
         "bound": alignment.bound,
+        "gaps": alignment.gaps,
         "exact": alignment.exact,
         "sweeps": alignment.sweeps,
         "solver": alignment.solver,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from onebasin._core.text import readable
 from onebasin.cli.messages import print_json, warn, working
 from onebasin.cli.networks import JsonOption
 
@@ -43,4 +44,4 @@ def report(
             warn(f"the run {run.folder} is not finished: {', '.join(run.missing)} missing.")
         for fault in run.faults:
             warn(f"{fault}: give the command that made the run again.")
-    typer.echo(f"Wrote {path}.")
+    typer.echo(f"Wrote {readable(path)}.")

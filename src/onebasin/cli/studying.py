@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
+from onebasin._core.text import readable, shortened
 from onebasin.cli.messages import fail, print_json, working
 from onebasin.cli.networks import JsonOption
 
@@ -114,7 +114,10 @@ def study(
                 )
             written = studies.read_run(folder)
             if written["study"] != name:
-                fail(f"{folder} is a run of the study {written['study']!r}, not of {name!r}")
+                fail(
+                    f"{folder} is a run of the study {shortened(written['study'])!r}, not of "
+                    f"{name!r}"
+                )
             settings = studies.validated(chosen.config, written["config"], str(folder))
         else:
             changes = dict(_field(item) for item in fields or ())
@@ -156,8 +159,8 @@ def study(
         print_json({"run": str(folder), "report": str(page), "headlines": numbers})
         return
     for headline in headlines:
-        typer.echo(f"{headline.label}: {headline.value} ({headline.text})")
-    typer.echo(f"Report: {page}")
+        typer.echo(readable(f"{headline.label}: {headline.value} ({headline.text})"))
+    typer.echo(f"Report: {readable(page)}")
 
 
 def demo(
@@ -182,7 +185,7 @@ def demo(
 
 
 def _say(sentence: str) -> None:
-    typer.echo(sentence, err=True)
+    typer.echo(readable(sentence), err=True)
 
 
 def _shown(as_json: bool) -> bool:
@@ -199,10 +202,14 @@ def _stoppable(folder: Path) -> Iterator[None]:
 
 
 def _field(item: str) -> tuple[str, Any]:
+    from onebasin.studies.fields import FieldsError, parse_yaml
+
     name, equals, value = item.partition("=")
     if not equals or not name:
-        raise ValueError(f"got --set {item!r}, expected FIELD=VALUE, as hmc.num_samples=50")
+        raise ValueError(
+            f"got --set {shortened(item)!r}, expected FIELD=VALUE, as hmc.num_samples=50"
+        )
     try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ValueError(f"got --set {item!r}, and the value is no YAML") from error
+        return name, parse_yaml(value)
+    except FieldsError as error:
+        raise ValueError(f"got --set {shortened(item)!r}, which is no YAML: {error}") from error

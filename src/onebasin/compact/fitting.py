@@ -11,7 +11,7 @@ A share s of the factor's variance may be moved to the diagonal (shrinkage of co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -63,7 +63,7 @@ def fit_gaussian(
         Gaussian(4 weights, rank 2)
     """
     draws = as_draws(draws)
-    _check(draws, covariance, rank, shrinkage, temperature)
+    check_fit(draws, covariance, rank, shrinkage, temperature)
     mean, variance = _moments(draws.params)
     scale = float(np.sqrt(temperature))
     if covariance == "diagonal":
@@ -156,12 +156,23 @@ def fit_mixture(draws: Draws, covariance: str = "diagonal", **options: Any) -> M
         covariance: As for `fit_gaussian`.
         **options: As for `fit_gaussian`.
     """
+    check_modes(draws)
+    return by_mode(draws, lambda part: fit_gaussian(part, covariance, **options))
+
+
+def by_mode(draws: Draws, fit: Callable[[Draws], Gaussian]) -> Mixture:
+    """What is fitted to each mode of the draws, weighted by its share of them."""
     parts = [draws.of_mode(mode) for mode in draws.modes]
-    few = next((m for m, part in zip(draws.modes, parts, strict=True) if len(part) < 2), None)
-    if few is not None:
-        raise ValueError(f"mode {few} has one draw, and one draw has no spread: give it more")
     weights = np.array([len(part) for part in parts], np.float32) / len(draws)
-    return Mixture([fit_gaussian(part, covariance, **options) for part in parts], weights)
+    return Mixture([fit(part) for part in parts], weights)
+
+
+def check_modes(draws: Draws) -> None:
+    """Refuses modes that no Gaussian can be fitted to."""
+    modes, counts = np.unique(np.asarray(draws.mode), return_counts=True)
+    if counts.min() < 2:
+        few = modes[counts.argmin()]
+        raise ValueError(f"mode {few} has one draw, and one draw has no spread: give it more")
 
 
 def as_draws(draws: Any) -> Draws:
@@ -179,9 +190,10 @@ def as_draws(draws: Any) -> Draws:
     return Draws(draws)
 
 
-def _check(
+def check_fit(
     draws: Draws, covariance: str, rank: int | None, shrinkage: float | str, temperature: float
 ) -> None:
+    """Refuses options that no Gaussian can be fitted with to these draws."""
     if len(draws) < 2:
         raise ValueError("one draw has no spread: fit a Gaussian to at least two")
     if covariance not in FORMS:

@@ -14,10 +14,11 @@ from onebasin.align import align_many, canonicalize
 from onebasin.align.checks import check_population
 from onebasin.align.many import SETTLED
 from onebasin.compact import predictive, selecting
-from onebasin.compact.checks import check_distilling, check_request
+from onebasin.compact.checks import check_distilling, check_fits, check_request, check_used
 from onebasin.compact.distilling import SMALL_STD, distil
-from onebasin.compact.fitting import COVARIANCES, as_draws, fit_gaussian, fit_mixture
+from onebasin.compact.fitting import COVARIANCES, as_draws, by_mode, fit_gaussian, fit_mixture
 from onebasin.compact.result import Compact, Row
+from onebasin.compact.ways import NUM_STARTS, settled, wanted, ways
 from onebasin.engine import Engine
 from onebasin.posterior import Draws, Gaussian, Mixture, moments
 from onebasin.symmetry import Symmetry
@@ -36,9 +37,9 @@ def compact(
     scaling: str | None = "auto",
     covariance: str | None = None,
     rank: int | None = None,
-    shrinkage: float | str = 0.0,
+    shrinkage: float | str | None = None,
     temperature: float | None = None,
-    num_starts: int = 4,
+    num_starts: int | None = None,
     mixture: bool = False,
     refine: str | None = None,
     starts: Mapping[str, Any] | None = None,
@@ -52,29 +53,34 @@ def compact(
     With a model and training inputs, what is not given (cost, scaling, covariance, temperature) is
     chosen by the predictive of held-out draws on these inputs; without them the cost is "weights",
     scalings are removed by minimum mass, and the fit is diagonal at temperature 1. So it is with
-    two draws, which leave none to hold out; the print says so.
+    two draws, which leave none to hold out; the print says so. An option that nothing would be
+    done with is refused.
 
     Args:
         symmetry: The model's group.
         draws: `Draws` (of several chains, best), a tree of stacked parameters (leading axis =
-            draw), or a `Mixture` of Gaussians, whose components are aligned as distributions.
-        apply_fn: The model of a classification, to logits; of a regression leave it out.
+            draw), or a `Mixture` of Gaussians, whose components are aligned as distributions and
+            whose mean and variances are the result: there is nothing to choose.
+        apply_fn: The model of a classification, to logits; of a regression leave it out. With a
+            `Mixture`, for costs on data.
         inputs: Training inputs.
         cost: What aligns the draws, as for `align_many`; None chooses.
         scaling: How scalings are removed first, as for `align_many`; "auto" chooses, None leaves
             them.
         covariance: "diagonal", "low-rank" or "unit-blocks", as for `fit_gaussian`; None chooses
             between the first two.
-        rank: Rank of a low-rank fit, by default all that the draws have; of unit blocks the
-            components per unit.
-        shrinkage: Shrinkage of its correlations, as for `fit_gaussian`. Without any, and of full
-            rank, a fit has no spread but that of the draws: fit with "auto" what is to have a
-            density (`log_density`, `kl`).
+        rank: Rank of a low-rank fit, by default all that the draws (with `mixture`, those of a
+            mode) have; of unit blocks the components per unit. One more than they have is refused;
+            where draws are held out to choose, the others give as many as they have.
+        shrinkage: Shrinkage of its correlations, as for `fit_gaussian`; none if left out. Without
+            any, and of full rank, a fit has no spread but that of the draws: fit with "auto" what
+            is to have a density (`log_density`, `kl`).
         temperature: Factor of the covariance; None chooses.
-        num_starts: From how many of the draws the alignment is tried, by the cost given or by
-            weights.
+        num_starts: With a model, from how many of the draws the alignment is tried, by the cost
+            given or by weights; 4 if left out.
         mixture: Whether to fit one Gaussian to each mode of the aligned draws, for what symmetry
-            does not explain.
+            does not explain. Covariance, temperature and stretch are those that were chosen for all
+            draws together.
         refine: None, or "distil" to refine mean and spread until the predictive is the draws'.
         starts: Further starts for distilling, by name: Gaussians, or networks (a trained one).
         distilled_rank: Rank of the distilled Gaussian beside its diagonal; it costs the most, and
@@ -102,16 +108,28 @@ def compact(
         check_population(symmetry, draws)
         draws = as_draws(draws)
     check_request(draws, apply_fn, inputs, covariance, refine, mixture)
-    check_distilling(distilling, refine, inspect.signature(compact).parameters)
-    if num_starts < 1:
+    beside = {"starts": starts, "distilled_rank": distilled_rank}
+    check_distilling(distilling, refine, inspect.signature(compact).parameters, beside)
+    if num_starts is not None and num_starts < 1:
         raise ValueError(f"got num_starts={num_starts}, expected at least one")
+    seeing = apply_fn is not None and inputs is not None
+    fitting = {
+        "covariance": covariance,
+        "rank": rank,
+        "shrinkage": shrinkage,
+        "temperature": temperature,
+    }
+    check_used(draws, seeing, cost, {**fitting, "num_starts": num_starts})
     key = key_or_first(key)
     if isinstance(draws, Mixture):
-        return _of_mixture(symmetry, draws, cost, _settled(scaling), engine)
-    seeing = apply_fn is not None and inputs is not None
+        return _of_mixture(
+            symmetry, draws, cost, settled(scaling), engine, apply_fn=apply_fn, inputs=inputs
+        )
+    check_fits(draws, mixture, fitting)
+    shrinkage, num_starts = shrinkage or 0.0, num_starts or NUM_STARTS
     if not seeing:
         alignment = align_many(
-            symmetry, draws, cost=cost or "weights", scaling=_settled(scaling), engine=engine
+            symmetry, draws, cost=cost or "weights", scaling=settled(scaling), engine=engine
         )
         options: dict[str, Any] = {"temperature": 1.0 if temperature is None else temperature}
         if covariance not in (None, "diagonal"):
@@ -122,9 +140,9 @@ def compact(
     assert apply_fn is not None
     seen = _some(inputs)
     held_out = selecting.can_hold_out(draws)
-    unchosen = () if held_out else _wanted(symmetry, cost, scaling, covariance, temperature)
+    unchosen = () if held_out else wanted(symmetry, cost, scaling, covariance, temperature)
     if not held_out:
-        cost, scaling, num_starts = cost or "weights", _settled(scaling), 1
+        cost, scaling, num_starts = cost or "weights", settled(scaling), 1
     for_choice, for_rows, for_distilling = jax.random.split(key, 3)
     alignments = {
         way: align_many(
@@ -138,7 +156,7 @@ def compact(
             tolerance=SETTLED,
             engine=engine,
         )
-        for way in _ways(symmetry, len(draws), cost, scaling, num_starts)
+        for way in ways(symmetry, len(draws), cost, scaling, num_starts)
     }
     way = next(iter(alignments))
     if held_out:
@@ -161,12 +179,14 @@ def compact(
         choice = selecting.Choice(way, covariance or "diagonal", warmth, 1.0, np.nan)
     alignment = alignments[way]
     aligned = alignment.draws
-    fitter = selecting.Fitter.of(aligned, choice.covariance, rank, shrinkage, symmetry)
-    fitted: Gaussian | Mixture = fitter.fit(choice.temperature, choice.stretch)
-    if mixture:
-        fitted = fit_mixture(
-            aligned, choice.covariance, temperature=choice.temperature, symmetry=symmetry
-        )
+
+    def moments_of(part: Draws) -> selecting.Fitter:
+        return selecting.Fitter.of(part, choice.covariance, rank, shrinkage, symmetry)
+
+    def fit_of(part: Draws) -> Gaussian:
+        return moments_of(part).fit(choice.temperature, choice.stretch)
+
+    fitted = by_mode(aligned, fit_of) if mixture else fit_of(aligned)
     target = predictive.of_draws(apply_fn, draws.params, seen)
 
     def row(step: str, posterior: Any) -> Row:
@@ -186,10 +206,11 @@ def compact(
         )
     rows.append(row(f"aligned by {way.cost}", fit_gaussian(aligned)))
     if choice.covariance != "diagonal":
-        rows.append(row(choice.covariance.replace("-", " "), fitter.fit(1.0, 1.0)))
+        rows.append(row(choice.covariance.replace("-", " "), moments_of(aligned).fit(1.0, 1.0)))
+    each = ", of each mode" if mixture else ""
     rows.append(
         row(
-            f"moments: covariance x {choice.temperature:g}, mean x {choice.stretch:g}",
+            f"moments{each}: covariance x {choice.temperature:g}, mean x {choice.stretch:g}",
             fitted,
         )
     )
@@ -228,47 +249,6 @@ def _free(symmetry: Symmetry, params: Any, scaling: Any) -> Any:
     return canonicalize(symmetry, params, scaling=scaling, order=None)
 
 
-def _settled(scaling: str | None) -> str | None:
-    return "min-mass" if scaling == "auto" else scaling
-
-
-def _wanted(
-    symmetry: Symmetry,
-    cost: str | None,
-    scaling: str | None,
-    covariance: str | None,
-    temperature: float | None,
-) -> tuple[str, ...]:
-    """What is left to be chosen."""
-    open_to = {
-        "cost": cost is None,
-        "scaling": scaling == "auto" and symmetry.scaling_dimension() > 0,
-        "covariance": covariance is None,
-        "temperature": temperature is None,
-        "stretch of the mean": True,
-    }
-    return tuple(name for name, wanted in open_to.items() if wanted)
-
-
-def _ways(
-    symmetry: Symmetry, count: int, cost: str | None, scaling: str | None, num_starts: int
-) -> list[selecting.Way]:
-    """How to try to align.
-
-    Contributions do not see the scaling, and cost the most: beside weights they get one start.
-    """
-    auto = scaling == "auto" and symmetry.scaling_dimension()
-    gauges = ("min-mass", "unit-norm") if auto else (_settled(scaling),)
-    costs = ("weights", "contributions") if cost is None else (cost,)
-    starts = np.unique(np.linspace(0, count - 1, num_starts + 1)[:-1].astype(int)).tolist()
-    return [
-        selecting.Way(name, gauge, first)
-        for name in costs
-        for gauge in (gauges[:1] if name == "contributions" else gauges)
-        for first in (starts if name == costs[0] else starts[:1])
-    ]
-
-
 def _start(given: Any) -> Gaussian:
     return given if isinstance(given, Gaussian) else Gaussian(given, SMALL_STD)
 
@@ -293,10 +273,11 @@ def _of_mixture(
     cost: str | None,
     scaling: str | None,
     engine: Engine | None,
+    **model: Any,
 ) -> Compact:
     """Components aligned as distributions, and their common mean and spread."""
     alignment = align_many(
-        symmetry, mixture, cost=cost or "wasserstein", scaling=scaling, engine=engine
+        symmetry, mixture, cost=cost or "wasserstein", scaling=scaling, engine=engine, **model
     )
     found = moments(alignment.draws)
     return Compact(found, "moments", found, alignment)

@@ -70,7 +70,11 @@ class Fitter:
         shrinkage: float | str,
         symmetry: Symmetry,
     ) -> Fitter:
-        """The moments that a form of the covariance needs."""
+        """The moments that a form of the covariance needs.
+
+        Where some draws are held out, the others may have fewer components than the rank that was
+        asked for: all of theirs are taken then.
+        """
         mean = draws.mean()
         variance = jax.tree.map(jnp.square, draws.std())
         if covariance == "diagonal":

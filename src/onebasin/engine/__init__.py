@@ -1,6 +1,6 @@
 """Where tasks run: in this process, or on a Ray cluster."""
 
-from onebasin.engine.claims import claim_on
+from onebasin.engine.claims import claim_on, claimed
 from onebasin.engine.errors import EngineError, Superseded, TaskError
 from onebasin.engine.interface import Engine, Queue, Shared
 from onebasin.engine.local import LocalEngine
@@ -20,6 +20,7 @@ __all__ = [
     "Task",
     "TaskError",
     "claim_on",
+    "claimed",
     "open_engine",
     "run_tasks",
     "watched",

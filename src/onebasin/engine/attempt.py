@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from onebasin._core.files import FileError, check_own_folder, write_text
 from onebasin.engine.reports import within
 
 LARGEST = 2**16
@@ -75,8 +76,8 @@ def write_log(directory: str, key: str, number: int, text: str) -> str | None:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)[-120:]
     path = Path(directory) / "logs" / f"{name}.{number}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"task {key}, try {number}\n{text}", encoding="utf-8")
-    except OSError:
+        check_own_folder(path.parent).mkdir(parents=True, exist_ok=True)
+        write_text(path, f"task {key}, try {number}\n{text}", durable=False)
+    except (OSError, FileError):
         return None
     return str(path)

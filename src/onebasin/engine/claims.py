@@ -5,9 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from onebasin._core.files import read_bytes
+
+# Longer ones were not written here.
+LARGEST = 2**12
 
 
 @contextlib.contextmanager
@@ -36,8 +42,7 @@ def claimed(path: Path | None) -> Iterator[bool]:
             yield True
             return
         with contextlib.suppress(OSError):
-            os.truncate(file, 0)
-            os.write(file, f"{socket.gethostname()}:{os.getpid()}".encode())
+            _sign(file)
         yield True
     finally:
         os.close(file)
@@ -52,16 +57,29 @@ def claim_on(file: str | Path) -> Path:
 def holder(path: Path) -> str:
     """The process that has a claim, as it wrote into the file."""
     try:
-        return path.read_text(encoding="utf-8") or "another process"
+        return read_bytes(path, largest=LARGEST).decode("utf-8") or "another process"
     except (OSError, ValueError):
         return "another process"
 
 
 def _opened(path: Path) -> int | None:
+    """The file of a claim; none where it is a link, a pipe or anything else that is not ours."""
     if sys.platform == "win32":
         return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError:
         return None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def _sign(file: int) -> None:
+    """Says who has the claim, unless the file has another name elsewhere, or other content."""
+    state = os.fstat(file)
+    if state.st_nlink == 1 and state.st_size <= LARGEST:
+        os.truncate(file, 0)
+        os.write(file, f"{socket.gethostname()}:{os.getpid()}".encode())

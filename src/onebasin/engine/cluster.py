@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import ipaddress
 import os
 import secrets
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,7 +81,7 @@ def start_private(workers: int | None) -> Path:
 
 
 def connect(address: str) -> Path:
-    """Joins a running cluster.
+    """Joins a running cluster, and warns of one that others can reach and that asks for no token.
 
     Raises:
         EngineError: If nothing answers there, or it does not let us in.
@@ -98,6 +100,7 @@ def connect(address: str) -> Path:
         found = canonicalize_bootstrap_address(address)
     except Exception as error:
         raise EngineError(f"no Ray cluster was found at {address!r}: {_hint()}") from error
+    warn_of_no_token(ray, found or address)
     if not os.environ.get("RAY_USE_TLS", "0").strip("0"):
         check_answer(found or address)
     try:
@@ -115,6 +118,37 @@ def connect(address: str) -> Path:
             "(RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH) and that it runs the same Ray"
         ) from error
     return Path("/tmp/ray")
+
+
+def warn_of_no_token(ray: Any, address: str) -> None:
+    """Says what it means to join a cluster without a token, unless it listens to this machine."""
+    if is_loopback(address) or asks_for_token(ray):
+        return
+    warnings.warn(
+        f"joining the Ray cluster at {address!r} without a token: whoever reaches its ports can "
+        "run code on every node and write results that pass for yours; start it with "
+        "RAY_AUTH_MODE=token, and set that and its token here",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, host:port, is one that no other machine can reach."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def asks_for_token(ray: Any) -> bool:
+    """Whether Ray shows a token, and expects one of all others."""
+    try:
+        raylet = ray._raylet
+        return bool(raylet.get_authentication_mode() != raylet.AuthenticationMode.DISABLED)
+    except AttributeError:
+        return os.environ.get("RAY_AUTH_MODE", "").lower() not in ("", "disabled")
 
 
 def check_answer(address: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onebasin.engine.task import Receipt
@@ -24,10 +24,12 @@ class TaskError(EngineError):
 
     Attributes:
         failures: What is known of the failed ones: key, error, and the log's place.
+        done: How many others were done.
     """
 
     def __init__(self, failures: Sequence[Receipt], done: int):
         self.failures = tuple(failures)
+        self.done = done
         said = "; ".join(
             f"{f.key!r} after {f.attempts} tries with {f.error} (log: {f.log or 'none'})"
             for f in self.failures[:SHOWN]
@@ -39,3 +41,7 @@ class TaskError(EngineError):
             f"{count} failed: {said}{also}; the {done:,} others are done and kept: "
             "mend the cause and give the same command again"
         )
+
+    def __reduce__(self) -> Any:
+        """Made again of what it was made of, as errors cross processes."""
+        return type(self), (self.failures, self.done)

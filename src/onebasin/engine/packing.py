@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import os
 import pickle
-import secrets
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from onebasin._core.files import FileError, check_own_folder, open_regular, replacing
 from onebasin.engine.errors import EngineError
 
 LARGE = 2**16
@@ -84,29 +84,25 @@ def _stored(thing: Any, directory: Path) -> Any:
     digest = hashlib.sha256(raw.data).hexdigest()
     path = directory / FOLDER / f"{digest}.safetensors"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{digest}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-        try:
-            with open(temporary, "xb") as file:
-                file.write(save({"array": raw}))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        _own_inputs(directory).mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(save({"array": raw}))
     return digest, array.dtype.name, array.shape, on_device
 
 
 def _loaded(place: Any, directory: Path) -> Any:
     digest, dtype, shape, on_device = place
-    path = directory / FOLDER / f"{digest}.safetensors"
+    path = _own_inputs(directory) / f"{digest}.safetensors"
     try:
-        raw = load_file(path)["array"]
-    except OSError as error:
+        with open_regular(path):
+            raw = load_file(path)["array"]
+    except (OSError, FileError) as error:
+        why = getattr(error, "strerror", None) or error
         raise EngineError(
-            f"the file {path} cannot be read ({error.strerror or error}): every worker must see "
-            "the shared directory"
+            f"the file {path} cannot be read ({why}): every worker must see the shared directory"
         ) from error
+    except (SafetensorError, KeyError) as error:
+        raise EngineError(f"the file {path} is damaged ({error}): remove it") from error
     if hashlib.sha256(raw.data).hexdigest() != digest:
         raise EngineError(f"the file {path} has changed since it was written: remove it")
     if on_device:
@@ -114,3 +110,11 @@ def _loaded(place: Any, directory: Path) -> Any:
 
         return jnp.asarray(raw.view(jnp.dtype(dtype)).reshape(shape))
     return raw.view(np.dtype(dtype)).reshape(shape)
+
+
+def _own_inputs(directory: Path) -> Path:
+    """Where arrays lie, once it is seen that this is no link out of the shared directory."""
+    try:
+        return check_own_folder(directory / FOLDER)
+    except FileError as error:
+        raise EngineError(f"{error}: remove it, or name another shared directory") from error

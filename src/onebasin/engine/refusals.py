@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import contextlib
 from pathlib import Path
 
+from onebasin._core.files import check_name, check_own_folder, read_bytes, remove, write_text
+
 FOLDER = "refused"
+# Longer ones were not written here.
+LARGEST = 2**16
 
 
 def refuse(directory: str, node: str, why: str) -> None:
     """Writes down that a node is to be left out."""
-    path = Path(directory) / FOLDER / f"{node}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.partial")
-    temporary.write_text(why, encoding="utf-8")
-    os.replace(temporary, path)
+    folder = check_own_folder(Path(directory) / FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / f"{check_name(node, folder)}.txt", why)
 
 
 def refused(directory: str) -> dict[str, str]:
     """Why nodes are left out, by node."""
-    found = sorted((Path(directory) / FOLDER).glob("*.txt"))
-    return {path.stem: path.read_text(encoding="utf-8") for path in found}
+    found = {}
+    for path in sorted((Path(directory) / FOLDER).glob("*.txt")):
+        with contextlib.suppress(OSError, ValueError):
+            found[path.stem] = read_bytes(path, largest=LARGEST).decode("utf-8")
+    return found
 
 
 def forget(directory: Path) -> None:
     """Lets all nodes take part again: they are asked anew."""
-    shutil.rmtree(directory / FOLDER, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(directory / FOLDER)

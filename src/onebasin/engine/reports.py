@@ -12,11 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from onebasin._core.files import FileError, check_own_folder, read_json, write_text
 from onebasin.engine.progress import Bar
 
 FOLDER = "progress"
 SECONDS = 0.5
+# Longer ones were not written here.
+LARGEST = 2**10
 
 current_task: contextvars.ContextVar[tuple[str, Iterator[int]] | None] = contextvars.ContextVar(
     "current_task", default=None
@@ -49,12 +53,10 @@ class Report:
         if running and now - self._written < SECONDS:
             return
         self._written = now
-        temporary = self._path.with_suffix(f".{os.getpid()}.partial")
         # No work stops for want of a bar.
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps([total, done, running, failed]), encoding="utf-8")
-            os.replace(temporary, self._path)
+        with contextlib.suppress(OSError, FileError):
+            check_own_folder(self._path.parent).mkdir(parents=True, exist_ok=True)
+            write_text(self._path, json.dumps([total, done, running, failed]), durable=False)
 
 
 def added_up(directory: Path) -> tuple[int, int, int, int]:
@@ -62,9 +64,14 @@ def added_up(directory: Path) -> tuple[int, int, int, int]:
     sums = [0, 0, 0, 0]
     for path in (directory / FOLDER).glob("*.json"):
         with contextlib.suppress(OSError, ValueError):
-            counts = json.loads(path.read_text(encoding="utf-8"))
-            sums = [a + b for a, b in zip(sums, counts, strict=True)]
+            counts = read_json(path, largest=LARGEST)
+            if _is_count(counts):
+                sums = [a + b for a, b in zip(sums, counts, strict=True)]
     return sums[0], sums[1], sums[2], sums[3]
+
+
+def _is_count(counts: Any) -> bool:
+    return isinstance(counts, list) and len(counts) == 4 and all(type(n) is int for n in counts)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 from onebasin.evaluate import metrics
 from onebasin.evaluate.compare import Comparison, Distances, compare
-from onebasin.evaluate.convergence import Diagnostic, ess, functional_rhat, rhat
+from onebasin.evaluate.convergence import ess, functional_rhat, rhat
+from onebasin.evaluate.diagnostic import Diagnostic
 from onebasin.evaluate.gaussians import kl, wasserstein
 from onebasin.evaluate.mmd import MMD, mmd
 from onebasin.evaluate.predict import predict

@@ -1,7 +1,8 @@
 """Whether chains have come together in weight space: R-hat and effective sample size.
 
 Across chains both mean nothing while every chain has labels of its own for the hidden units; with
-the group of the model they are shown before and after all draws are brought into one basin.
+the group of the model they are shown before and after all chains are brought into one basin, each
+by one element: elements of single draws would undo that a chain moves slowly.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from onebasin.align import ManyAlignment, align_many
-from onebasin.evaluate import table
+from onebasin.align import align_many
+from onebasin.align.by_chain import align_chains
+from onebasin.align.checks import check_choice
+from onebasin.evaluate.diagnostic import Diagnostic
 from onebasin.evaluate.metrics import checks
 from onebasin.posterior import Draws
 from onebasin.posterior.trees import is_float, named_leaves
@@ -21,62 +24,7 @@ from onebasin.symmetry import Symmetry
 
 LEAST_DRAWS = 4
 TAIL = (0.05, 0.95)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Diagnostic:
-    """A number for each weight that was looked at; weights that never change have none (NaN).
-
-    Attributes:
-        name: What it is.
-        values: By leaf, (weight,).
-        weights: By leaf, the places of these weights in the flattened leaf.
-        worst: Which end is bad: "max" or "min".
-        before: The same before alignment, if draws were aligned.
-        alignment: The alignment, if draws were aligned.
-    """
-
-    name: str
-    values: dict[str, np.ndarray]
-    weights: dict[str, np.ndarray]
-    worst: str
-    before: Diagnostic | None = None
-    alignment: ManyAlignment | None = None
-
-    def __repr__(self) -> str:
-        aligned = "" if self.before is None else f", {self.before.median:.4g} before alignment"
-        return (
-            f"Diagnostic({self.name}: median {self.median:.4g}{aligned}, {self.worst} "
-            f"{self.extreme:.4g} of {self._all.size:,} weights)"
-        )
-
-    @property
-    def median(self) -> float:
-        """The median over all weights that were looked at."""
-        return _median(self._all)
-
-    @property
-    def extreme(self) -> float:
-        """The worst value."""
-        return _extreme(self._all, self.worst)
-
-    @property
-    def _all(self) -> np.ndarray:
-        return np.concatenate(list(self.values.values()))
-
-    def __str__(self) -> str:
-        shown = {"": self} if self.before is None else {"before: ": self.before, "after: ": self}
-        header = [self.name, "weights"]
-        for title in shown:
-            header += [f"{title}median", f"{title}{self.worst}"]
-        rows = []
-        for path in (*self.values, "all"):
-            parts = [d._all if path == "all" else d.values[path] for d in shown.values()]
-            row = [path, f"{len(parts[0]):,}"]
-            for part in parts:
-                row += [f"{_median(part):.4g}", f"{_extreme(part, self.worst):.4g}"]
-            rows.append(row)
-        return table.render(header, rows)
+RELABELLED = {"chain": align_chains, "draw": align_many}
 
 
 def rhat(
@@ -86,6 +34,7 @@ def rhat(
     method: str = "rank",
     num_weights: int | None = 500,
     seed: int = 0,
+    relabel: str = "chain",
     **options: Any,
 ) -> Diagnostic:
     """R-hat of every weight across chains: near 1 where they cannot be told apart.
@@ -93,13 +42,23 @@ def rhat(
     Rank-normalised and split, as vehtari2021rank has it and ArviZ computes it; the chains are the
     modes of the draws.
 
+    With the group of the model it is computed again once every chain was moved by one element into
+    the basin of the others, which keeps how the chain moves. An element for each draw would bring
+    every draw near to one centre, and chains that never mixed would pass: slow chains of a prior
+    whose R-hat is 1.33 come down to 1.03 so, where one element for each leaves
+    1.27. What one element per chain cannot repair is a chain
+    that changes its labels on its way: such chains look slow, and relabel="draw" shows the rest.
+
     Args:
         draws: Draws of at least two modes, equally many of each and in order.
-        symmetry: The group of the model: R-hat is computed again once all draws are in one basin.
+        symmetry: The group of the model: R-hat is computed again once all chains are in one basin.
         method: "rank", "split", "folded", "z_scale" or "identity", as in ArviZ.
         num_weights: How many weights of each leaf are looked at, at random; None for all.
         seed: Seed of that choice.
-        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`.
+        relabel: "chain", one element (permutation, signs, scales) for all draws of a chain; or
+            "draw", one for each, which hides slow chains: no sign that they have converged.
+        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`. By chain, costs on
+            data compare the chains' mean networks.
 
     Returns:
         R-hat by leaf, after alignment if there is a group, and before it as `before`; it prints as
@@ -130,7 +89,7 @@ def rhat(
         return np.where(stuck, np.where(apart, np.inf, np.nan), found)
 
     _check(draws, least_chains=2)
-    return _diagnose("R-hat", compute, "max", draws, symmetry, num_weights, seed, options)
+    return _diagnose("R-hat", compute, "max", draws, symmetry, num_weights, seed, relabel, options)
 
 
 def ess(
@@ -141,21 +100,26 @@ def ess(
     prob: Any = None,
     num_weights: int | None = 500,
     seed: int = 0,
+    relabel: str = "chain",
     **options: Any,
 ) -> Diagnostic:
     """The effective sample size of every weight: how many independent draws are worth as much.
 
-    Computed by ArviZ as in vehtari2021rank; the chains are the modes of the draws.
+    Computed by ArviZ as in vehtari2021rank; the chains are the modes of the draws. With the group
+    of the model it is computed again once every chain was moved by one element, as for `rhat`: an
+    element for each draw would take away what makes draws depend on each other, and count too many.
 
     Args:
         draws: Draws, equally many of each mode and in order.
-        symmetry: The group of the model: it is computed again once all draws are in one basin.
+        symmetry: The group of the model: it is computed again once all chains are in one basin.
         method: "bulk", "tail", "mean", "sd", "median" and others, as in ArviZ.
         prob: Which quantiles: two for "tail" (5 % and 95 % if left out) and "local", one for
             "quantile".
         num_weights: How many weights of each leaf are looked at, at random; None for all.
         seed: Seed of that choice.
-        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`.
+        relabel: "chain" or "draw", as for `rhat`.
+        options: Arguments of `align_many`, as `cost`, `apply_fn` and `inputs`. By chain, costs on
+            data compare the chains' mean networks.
 
     Returns:
         Sizes by leaf, after alignment if there is a group, and before it as `before`.
@@ -182,7 +146,7 @@ def ess(
         )
 
     _check(draws, least_chains=1)
-    return _diagnose("ESS", compute, "min", draws, symmetry, num_weights, seed, options)
+    return _diagnose("ESS", compute, "min", draws, symmetry, num_weights, seed, relabel, options)
 
 
 def functional_rhat(
@@ -215,8 +179,10 @@ def _diagnose(
     symmetry: Symmetry | None,
     num_weights: int | None,
     seed: int,
+    relabel: str,
     options: dict[str, Any],
 ) -> Diagnostic:
+    check_choice("relabel", relabel, tuple(RELABELLED))
     rng = np.random.default_rng(seed)
     weights = {
         path: _choice(int(np.prod(np.shape(leaf)[1:])), num_weights, rng)
@@ -231,9 +197,11 @@ def _diagnose(
                 "alignment of draws"
             )
         return found
-    alignment = align_many(symmetry, draws, **options)
+    alignment = RELABELLED[relabel](symmetry, draws, **options)
     values = _values(alignment.draws, weights, compute)
-    return dataclasses.replace(found, values=values, before=found, alignment=alignment)
+    return dataclasses.replace(
+        found, values=values, before=found, alignment=alignment, relabel=relabel
+    )
 
 
 def _values(
@@ -293,13 +261,3 @@ def _check(draws: Any, least_chains: int) -> None:
             f"chains have {counts[0]} draws each, expected at least {LEAST_DRAWS} to see how they "
             "move"
         )
-
-
-def _median(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else np.nan
-
-
-def _extreme(values: np.ndarray, worst: str) -> float:
-    known = values[~np.isnan(values)]
-    return float(getattr(np, worst)(known)) if len(known) else np.nan

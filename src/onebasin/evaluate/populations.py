@@ -139,9 +139,7 @@ def _of_stream(stream: StoredStream, inside: str) -> list[Leaf]:
 
 def _row_reader(stream: StoredStream, path: str) -> Reader:
     def read(out: np.ndarray, low: int, high: int, first: int) -> None:
-        # One draw is always a view of its file: only the pages of these columns are read.
-        for draw in range(len(out)):
-            out[draw] = stream.leaf(path, first + draw).reshape(-1)[low:high]
+        stream.fill(out, path, low, first)
 
     return read
 

@@ -9,11 +9,13 @@ from onebasin.infer.mclmc import mclmc
 from onebasin.infer.mean_field import mean_field
 from onebasin.infer.multi_mode import multi_mode
 from onebasin.infer.nuts import nuts
+from onebasin.infer.optimizers import adam, sgd
 from onebasin.infer.priors import Laplace, Normal, Prior, StudentT
 from onebasin.infer.problem import Problem
 from onebasin.infer.sghmc import sghmc
 from onebasin.infer.sgld import sgld
 from onebasin.infer.swag import swag
+from onebasin.infer.trouble import SamplingWarning
 
 __all__ = [
     "DivergenceError",
@@ -21,7 +23,9 @@ __all__ = [
     "Normal",
     "Prior",
     "Problem",
+    "SamplingWarning",
     "StudentT",
+    "adam",
     "dropout",
     "ensemble",
     "hmc",
@@ -30,6 +34,7 @@ __all__ = [
     "mean_field",
     "multi_mode",
     "nuts",
+    "sgd",
     "sghmc",
     "sgld",
     "swag",

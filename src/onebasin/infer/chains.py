@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.infer import training
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.curvature import largest_curvature
 from onebasin.infer.loop import DivergenceError, Journal, by_member, modes, summary
 from onebasin.infer.problem import Problem
 from onebasin.infer.vectors import from_vector, to_sampled_vector
 from onebasin.posterior import Draws
-
-# Draws are not to be trusted where more trajectories diverge, in number and as a share of all.
-MANY_DIVERGENT = 10, 0.05
 
 
 def check_counts(**counts: int) -> None:
@@ -57,7 +54,8 @@ def start(
             "start",
             for_training,
             problem,
-            unknowns,
+            rows_of(unknowns),
+            num_chains,
             training.potential,
             optimizer=None,
             learning_rate=None,
@@ -136,20 +134,6 @@ def sample(
         ) from None
     found = summary(journal, step_size=step_size, **info)
     return _draws(problem, outputs, found)
-
-
-def warn_of_divergences(draws: Draws) -> None:
-    """Says so where the energy of many trajectories was not kept."""
-    divergent = np.asarray(draws.statistics["divergent"], bool)
-    number, (least, share) = int(divergent.sum()), MANY_DIVERGENT
-    if number >= least and number > share * len(divergent):
-        chains = np.unique(np.asarray(draws.mode)[divergent])
-        warnings.warn(
-            f"{number} of {len(draws)} draws end trajectories that diverged (chains "
-            f"{', '.join(map(str, chains))}): take a smaller step_size, a higher "
-            "target_acceptance, or more warm-up",
-            stacklevel=4,
-        )
 
 
 def _draws(problem: Problem, outputs: dict[str, Any], info: Any) -> Draws:

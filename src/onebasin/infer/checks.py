@@ -19,6 +19,16 @@ def check_key_and_problem(key: Any, problem: Any) -> None:
         )
 
 
+def check_whole_data(method: str, problem: Problem) -> None:
+    """Raises where a method looks at all data as they are and the problem augments them."""
+    if problem.augment is not None:
+        raise ValueError(
+            f"{method} looks at all data at every step, as they are, and the problem has augment=: "
+            "leave that out, or take a method of minibatches (sghmc, sgld, ensemble, mean_field, "
+            "swag, laplace, dropout)"
+        )
+
+
 def check_rates(**rates: float | None) -> None:
     """Raises unless every step, length or rate that is given is a positive number."""
     for name, rate in rates.items():

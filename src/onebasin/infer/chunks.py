@@ -22,6 +22,8 @@ import numpy as np
 from onebasin.engine import Engine, Shared, Task, claim_on, run_tasks
 from onebasin.infer.checks import check_key_and_problem
 from onebasin.infer.problem import Problem
+from onebasin.infer.question import question
+from onebasin.infer.trouble import warn_of_trouble
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import num_weights
 from onebasin.store.errors import StoreError
@@ -30,8 +32,6 @@ from onebasin.store.manifest import made_with, plain
 from onebasin.store.sealed import Seals, is_sealed, seal_posterior
 
 COUNTS = ("num_networks", "num_chains")
-# Neither changes what comes out.
-SILENT = ("engine", "run", "progress", "chunk", "memory")
 WEIGHTS_PER_TASK = 2**22
 MOST = {"num_networks": 256, "num_chains": 4}
 
@@ -39,8 +39,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def on_engine(method: Callable[P, R]) -> Callable[P, R]:
-    """Lets a method run on an engine if it is given one."""
+def on_engine(*, version: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Lets a method run on an engine if it is given one.
+
+    Args:
+        version: Of the method: raised when the same call finds something else, so that what was
+            begun before is not gone on with.
+    """
+    return functools.partial(_on_engine, version=version)
+
+
+def _on_engine(method: Callable[P, R], version: int) -> Callable[P, R]:
     signature = inspect.signature(method)
     count = next(name for name in COUNTS if name in signature.parameters)
 
@@ -52,7 +61,9 @@ def on_engine(method: Callable[P, R]) -> Callable[P, R]:
         given = dict(bound.arguments)
         engine = given["engine"]
         if engine is None or given[count] < 1:
-            return method(*args, **kwargs)
+            found = method(*args, **kwargs)
+            warn_of_trouble(found, given)
+            return found
         key, problem = given.pop("key"), given.pop("problem")
         size = engine.networks_per_task or chunk_size(problem, count)
         starts = range(0, given[count], size)
@@ -62,8 +73,13 @@ def on_engine(method: Callable[P, R]) -> Callable[P, R]:
             {count: last - first, "init": _sliced(given.get("init"), given[count], first, last)}
             for first, last in parts
         ]
-        return _run(engine, dispatched, problem, given, list(zip(keys, changes, strict=True)))
+        found = _run(engine, dispatched, problem, given, list(zip(keys, changes, strict=True)))
+        warn_of_trouble(found, given)
+        return found
 
+    # What a task calls: the warning is for who asked for all of them.
+    dispatched.quiet = method  # type: ignore[attr-defined]
+    dispatched.version = version  # type: ignore[attr-defined]
     return dispatched
 
 
@@ -104,17 +120,16 @@ def _run(
         )
     folder = (Path(run) if run is not None else engine.directory / "infer").resolve()
     name = getattr(method, "__name__", "method")
-    arguments = {k: v for k, v in given.items() if k not in SILENT}
-    common = fingerprint(name, method, arguments, problem, made_with())
+    common = fingerprint(question(method, problem, given), made_with(), _grouping(given))
     chunks = []
     for number, (key, changes) in enumerate(parts):
-        question = fingerprint(common, key, changes)
-        file = folder / f"{name}-{number:05d}-{question[:16]}.safetensors"
-        chunks.append(Chunk(str(file), question, key, changes))
+        own = fingerprint(common, key, changes)
+        file = folder / f"{name}-{number:05d}-{own[:16]}.safetensors"
+        chunks.append(Chunk(str(file), own, key, changes))
     seals = Seals()
     kept = [seals.is_sealed(Path(chunk.file), chunk.question) for chunk in chunks]
-    own = parts[0][1]
-    wanted = {k: v for k, v in given.items() if k not in ("engine", "run", "progress", *own)}
+    varied = parts[0][1]
+    wanted = {k: v for k, v in given.items() if k not in ("engine", "run", "progress", *varied)}
     shared = engine.share((method, problem, wanted))
     tasks = (
         Task(f"{name}/{number}", compute, (shared, engine.share(chunk)), claim_on(chunk.file))
@@ -134,9 +149,15 @@ def _run(
     return joined(found, time.perf_counter() - began)
 
 
+def _grouping(given: dict[str, Any]) -> Any:
+    """A budget makes the groups in which members are batched, other than on CPUs: they round so."""
+    return None if jax.default_backend() == "cpu" else given.get("memory")
+
+
 def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
     """Does one chunk, unless its file is there, and writes that."""
     method, problem, arguments = shared.get()
+    method = getattr(method, "quiet", method)
     chunk = own.get()
     path = Path(chunk.file)
     if is_sealed(path, chunk.question):
@@ -169,7 +190,7 @@ def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
 def read(chunk: Chunk, problem: Problem, seals: Seals) -> Any:
     """The posterior of one chunk, from its file."""
     file = Path(chunk.file)
-    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.shapes())
+    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.network_shapes())
     if isinstance(found, Mixture):
         own = json.loads(notes["components"])
         pairs = zip(found.components, own, strict=True)

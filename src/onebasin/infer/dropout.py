@@ -25,7 +25,6 @@ import numpy as np
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal, modes, summary
 from onebasin.infer.problem import Batch, Problem
 from onebasin.nets import Net
@@ -144,7 +143,7 @@ def _outgoing(operand: Captured, axes: tuple[int, ...], symmetry: Symmetry) -> A
 def units_of(problem: Problem) -> HiddenUnits:
     """The hidden units of a problem's network."""
     leaves, structure = jax.tree.flatten((problem.shapes(), jax.eval_shape(problem.example)))
-    return _units(problem.net, structure, tuple((x.shape, x.dtype) for x in leaves))
+    return _units(problem.learner, structure, tuple((x.shape, x.dtype) for x in leaves))
 
 
 @functools.lru_cache(maxsize=64)
@@ -181,7 +180,7 @@ def masked(problem: Problem, units: HiddenUnits, mask: jax.Array, unknowns: Any)
     return problem.join(params, unknowns["log_noise"] if problem.learns_noise else None)
 
 
-@on_engine
+@on_engine(version=1)
 def dropout(
     key: jax.Array,
     problem: Problem,
@@ -232,21 +231,22 @@ def dropout(
         >>> ob.infer.dropout(jax.random.key(0), problem, num_samples=10, epochs=2)
         Draws(10 draws of 13 weights, 1 mode)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if not 0 <= rate < 1:
         raise ValueError(f"got rate={rate}, expected a probability of at least 0 and below 1")
     for name, value in (("num_samples", num_samples), ("num_masks", num_masks)):
         if value < 1:
             raise ValueError(f"got {name}={value}, expected at least one")
     units = units_of(problem)
-    journal = Journal.open("dropout", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(dropout, key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_masks = jax.random.split(key, 3)
     networks, outputs = training.train(
         journal,
         "training",
         for_training,
         problem,
-        training.starting_points(for_init, problem, num_networks, init),
+        training.starts(for_init, problem, num_networks, init),
+        num_networks,
         Masked(units, rate, num_masks),
         optimizer=None,
         learning_rate=learning_rate,

@@ -18,6 +18,7 @@ from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
 from onebasin.infer.loop import Journal, by_member, modes, summary
+from onebasin.infer.optimizers import Recipe
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Draws
 from onebasin.store import Run
@@ -25,7 +26,7 @@ from onebasin.store import Run
 OBJECTIVES = {"map": training.potential, "likelihood": training.negative_log_likelihood}
 
 
-@on_engine
+@on_engine(version=1)
 def ensemble(
     key: jax.Array,
     problem: Problem,
@@ -33,7 +34,7 @@ def ensemble(
     num_networks: int = 5,
     epochs: int | None = None,
     batch_size: int | None = None,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: optax.GradientTransformation | Recipe | None = None,
     learning_rate: float | None = None,
     objective: str = "map",
     init: Any = "random",
@@ -53,7 +54,8 @@ def ensemble(
         epochs: Passes over the data; by default 50, or as many as make 2,000 steps, 5,000 where
             they are cheap and `learning_rate` is not given either.
         batch_size: Examples per step; by default 100, or all of smaller data.
-        optimizer: Any optax optimiser; by default Adam with a cosine schedule.
+        optimizer: Any optax optimiser, or what `sgd` or `adam` of this room return, whose rate goes
+            by the length of the training; by default Adam with a cosine schedule.
         learning_rate: Of the default optimiser; by default 3e-3, or 3e-2 where passes over the data
             are cheap and `epochs` is not given either.
         objective: "map", or "likelihood" for no prior term (weight decay, if any, is then the
@@ -81,21 +83,22 @@ def ensemble(
         >>> ob.infer.ensemble(jax.random.key(0), problem, num_networks=3, epochs=2)
         Draws(3 draws of 13 weights, 3 modes)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if objective not in OBJECTIVES:
         raise ValueError(f"got objective={objective!r}, expected one of {', '.join(OBJECTIVES)}")
     if every is not None and every < 1:
         raise ValueError(f"got every={every}, expected at least one epoch")
     if every is not None and epochs is not None and every > epochs:
         raise ValueError(f"got every={every} and epochs={epochs}: no network would be kept")
-    journal = Journal.open("ensemble", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(ensemble, key, problem, arguments, run, progress, chunk)
     for_init, for_training = jax.random.split(key)
     trained, outputs = training.train(
         journal,
         "training",
         for_training,
         problem,
-        training.starting_points(for_init, problem, num_networks, init),
+        training.starts(for_init, problem, num_networks, init),
+        num_networks,
         OBJECTIVES[objective],
         optimizer=optimizer,
         learning_rate=learning_rate,
@@ -118,6 +121,3 @@ def ensemble(
 def kept(problem: Problem, unknowns: Any) -> dict[str, Any]:
     """A snapshot of one network."""
     return {"unknowns": unknowns}
-
-
-CONTROL = ("key", "problem", "progress", "run", "chunk", "memory", "engine")

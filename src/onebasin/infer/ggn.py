@@ -252,7 +252,9 @@ def batch_size(
     probes: int | None = None,
 ) -> int:
     """As many examples as fit: each has its rows, and derivatives for every c."""
-    outputs = jax.eval_shape(problem.net.apply, problem.shapes(), jax.eval_shape(problem.example))
+    outputs = jax.eval_shape(
+        problem.learner.apply, problem.shapes(), jax.eval_shape(problem.example)
+    )
     sites = sum(s.positions * sum(model.places(s).shape) for s in model.sites)
     each_c = sites + len(model.other_places()) + SUMS[structure].floats(model)
     needed = 4 * (probes or int(np.prod(outputs.shape))) * each_c
@@ -280,7 +282,7 @@ def ggn_product(problem: Problem, unknowns: Any, tangent: Any, size: int) -> Any
             return -jnp.sum(weight * fits.reshape(size, -1).sum(axis=1))
 
         def network(p: Any) -> jax.Array:
-            return problem.net.apply(p, inputs)
+            return problem.learner.apply(p, inputs)
 
         outputs, moved = jax.jvp(network, (params,), (tangent,))
         bent = jax.jvp(jax.grad(loss), (outputs,), (moved,))[1]

@@ -20,9 +20,8 @@ import numpy as np
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
 from onebasin.infer.problem import Problem
@@ -87,6 +86,8 @@ class Transition:
             acceptance=info.acceptance_rate,
             divergent=info.is_divergent,
             energy=info.energy,
+            leapfrogs=info.num_integration_steps,
+            shortened=leapfrogs > self.max_leapfrogs,
         )
 
 
@@ -105,7 +106,7 @@ def _dual_averaging(target: float) -> Any:
     return dual_averaging_adaptation(target)
 
 
-@on_engine
+@on_engine(version=1)
 def hmc(
     key: jax.Array,
     problem: Problem,
@@ -149,11 +150,15 @@ def hmc(
 
     Returns:
         The draws, all of one chain's before the next's, with log density and the statistics
-        acceptance, divergent and energy; `mode` is the chain, and `info` has the step size and the
-        length of the trajectories, shorter than asked for where `max_leapfrogs` ended them.
+        acceptance, divergent, energy, leapfrogs and shortened (whether `max_leapfrogs` ended the
+        trajectory); `mode` is the chain, and `info` has the step size and the length of the
+        trajectories, as they were and as they were asked for.
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many trajectories diverged, or if `max_leapfrogs` ended any.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -165,7 +170,8 @@ def hmc(
         >>> draws
         Draws(100 draws of 1 weights, 2 modes)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
+    check_whole_data("hmc", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, leapfrogs=max_leapfrogs)
     check_rates(step_size=step_size, trajectory_length=trajectory_length)
     chains.check_acceptance(target_acceptance)
@@ -173,7 +179,7 @@ def hmc(
     sigma = float(jnp.sqrt(jnp.mean(spread**2)))
     length = np.pi * sigma / 2 if trajectory_length is None else trajectory_length
 
-    journal = Journal.open("hmc", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(hmc, key, problem, arguments, run, progress, chunk)
     draws = run_chains(
         journal,
         key,
@@ -188,7 +194,8 @@ def hmc(
         memory,
     )
     info = dict(draws.info or {})
-    info["trajectory_length"] = min(length, max_leapfrogs * info["step_size"])
+    info["trajectory_length"] = float(min(length, max_leapfrogs * info["step_size"]))
+    info["asked_trajectory_length"] = float(length)
     return dataclasses.replace(draws, info=info)
 
 
@@ -250,7 +257,7 @@ def run_chains(
         )
     found = float(jnp.exp(adaptation.log_step_size_avg)) if step_size is None else step_size
     keys, shared = keyed(for_sampling)
-    draws = chains.sample(
+    return chains.sample(
         journal,
         problem,
         step,
@@ -260,8 +267,6 @@ def run_chains(
         found,
         **info,
     )
-    chains.warn_of_divergences(draws)
-    return draws
 
 
 def product_precision(precision: str | None) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from onebasin.engine import Engine
 from onebasin.infer import ggn, lanczos, training
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.linear_sites import sites_of
 from onebasin.infer.loop import DivergenceError, Journal, modes, summary
 from onebasin.infer.multipliers import best_multiplier, calibrated_multiplier
@@ -42,7 +42,7 @@ STRUCTURES = ("kron", "diagonal", "low-rank", "last-layer", "full")
 EXTRA_ITERATIONS = 20
 
 
-@on_engine
+@on_engine(version=1)
 def laplace(
     key: jax.Array,
     problem: Problem,
@@ -110,9 +110,14 @@ def laplace(
         >>> ob.infer.laplace(jax.random.key(0), problem, structure="diagonal", epochs=2)
         Gaussian(13 weights, rank 0)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     _check(structure, prior_precision, num_samples, rank, probes)
-    journal = Journal.open("laplace", key, problem, arguments, run, progress, chunk)
+    if problem.has_state:
+        raise ValueError(
+            "laplace takes the curvature example by example, and the network has running "
+            "statistics, in which examples meet: take norm='frn', 'layer' or 'group', or swag"
+        )
+    journal = Journal.open(laplace, key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_curvature, for_prior, for_draws = jax.random.split(key, 5)
     networks = training.starting_points(for_init, problem, num_networks, init)
     outputs: dict[str, Any] = {"loss": np.zeros((0, num_networks))}
@@ -122,7 +127,8 @@ def laplace(
             "training",
             for_training,
             problem,
-            networks,
+            rows_of(networks),
+            num_networks,
             training.potential,
             optimizer=None,
             learning_rate=learning_rate,

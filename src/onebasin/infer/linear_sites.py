@@ -194,7 +194,7 @@ class LinearSites:
 def sites_of(problem: Problem) -> LinearSites:
     """The sites of a problem's network."""
     example = jax.eval_shape(problem.example)
-    return LinearSites(problem.net.apply, problem.shapes(), example)
+    return LinearSites(problem.learner.apply, problem.shapes(), example)
 
 
 def _parts(draw: Callable[..., jax.Array], *groups: list[tuple[int, ...]]) -> list[Any]:

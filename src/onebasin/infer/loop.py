@@ -12,7 +12,6 @@ from __future__ import annotations
 import concurrent.futures
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ import numpy as np
 from onebasin.infer.population import shares
 from onebasin.infer.problem import Problem
 from onebasin.infer.progress import Bar
-from onebasin.store import Run
+from onebasin.infer.question import open_run, question
+from onebasin.store import Run, StoreError
 
 CHUNK_SECONDS = 2.0
 CHUNK_BYTES = 2**27
@@ -66,7 +66,7 @@ class Journal:
     @classmethod
     def open(
         cls,
-        method: str,
+        method: Callable[..., Any],
         key: jax.Array,
         problem: Problem,
         arguments: Mapping[str, Any],
@@ -74,16 +74,11 @@ class Journal:
         progress: bool,
         chunk: int | None,
     ) -> Journal:
-        """A journal in a folder, or in no folder; another problem's folder is refused."""
-        if isinstance(run, str | Path):
-            config = {
-                "method": method,
-                "arguments": {name: _plain(value) for name, value in arguments.items()},
-                "problem": problem.fingerprint(),
-            }
-            seeds = {"key": np.asarray(jax.random.key_data(key)).tolist()}
-            run = Run.continue_or_create(run, config=config, seeds=seeds)
-        return cls(run, progress, chunk)
+        """A journal in a folder, or in no folder; one of another question is refused."""
+        if run is None:
+            return cls(None, progress, chunk)
+        asked = question(method, problem, arguments)
+        return cls(open_run(run, asked, key, problem), progress, chunk)
 
     @property
     def seconds(self) -> float:
@@ -101,6 +96,8 @@ class Journal:
         *,
         show: str = "loss",
         keep: bool = True,
+        owned: bool = False,
+        most: int | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Repeats a step.
 
@@ -112,6 +109,8 @@ class Journal:
             length: How many steps.
             show: The output that the bar shows, and that must stay finite.
             keep: Whether outputs are collected.
+            owned: Whether the first state may be used up, so that there is one of it at a time.
+            most: Bytes of outputs before they are collected.
 
         Returns:
             The last state, and the outputs of all steps, (step, member, ...).
@@ -122,15 +121,16 @@ class Journal:
         shapes = jax.eval_shape(step, data, state, jnp.zeros((), jnp.int32))[1]
         size = sum(int(np.prod(s.shape)) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
         # Not the length: phases of different lengths share a program.
-        capacity = max(1, min(MAX_CHUNK, CHUNK_BYTES // max(size, 1)))
-        done, state = self._restored(name, state)
+        most = CHUNK_BYTES if most is None else min(most, CHUNK_BYTES)
+        capacity = max(1, min(MAX_CHUNK, most // max(size, 1)))
+        done, state = self._restored(name, state, step)
         parts: list[Any] = []
         count, rate = 1, None
         with Bar(name, length, done, enabled=self.progress) as bar:
             while done < length:
                 count = min(self.chunk or count, capacity, length - done)
                 began = time.perf_counter()
-                state, buffer = _by_cores(step, capacity, data, state, done, count)
+                state, buffer = _by_cores(step, capacity, data, state, done, count, owned)
                 wanted = buffer if keep else {show: buffer[show]}
                 outputs = jax.tree.map(lambda x, n=count: np.asarray(x)[:n].copy(), wanted)
                 seconds = time.perf_counter() - began
@@ -145,7 +145,7 @@ class Journal:
                     )
                 if keep and self.run is None:
                     parts.append(outputs)
-                self._save(name, state, outputs, done + count, keep)
+                self._save(name, step, state, outputs, done + count, keep)
                 done += count
                 bar.update(done, {show: float(np.mean(outputs[show][-1]))})
                 # The first chunk compiled; it says nothing of the speed.
@@ -155,19 +155,27 @@ class Journal:
                 count = max(1, min(int(aim), 8 * count))
         return state, self._collected(name, parts, shapes) if keep else {}
 
-    def _restored(self, name: str, state: Any) -> tuple[int, Any]:
+    def _restored(self, name: str, state: Any, step: Step) -> tuple[int, Any]:
         if self.run is None or not self.run.has(f"{name}-state"):
             return 0, state
+        group, before = _group(step), self.run.notes.get(f"{name} group")
+        if group != before:
+            raise StoreError(
+                f"the run in {self.run.path} was begun with {before} networks or chains in one "
+                f"program and this budget lets {group} in, which round otherwise: pass the same "
+                "`memory`, or name another folder."
+            )
         return int(self.run.notes[f"{name} done"]), self.run.get(f"{name}-state", like=state)
 
-    def _save(self, name: str, state: Any, outputs: Any, done: int, keep: bool) -> None:
+    def _save(self, name: str, step: Step, state: Any, outputs: Any, done: int, keep: bool) -> None:
         if self.run is None:
             return
         with self.run.transaction() as t:
             if keep:
                 t.append(name, _flat(outputs))
             t.put(f"{name}-state", state)
-            t.note(**{f"{name} done": done, "seconds before": self.seconds})
+            known = {f"{name} done": done, f"{name} group": _group(step)}
+            t.note(**known, **{"seconds before": self.seconds})
             self.started = time.perf_counter()
 
     def _collected(self, name: str, parts: list[Any], shapes: Any) -> dict[str, Any]:
@@ -184,7 +192,14 @@ class Journal:
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
-def _by_cores(step: Step, capacity: int, data: Any, state: Any, start: int, count: int) -> Any:
+def _group(step: Step) -> int:
+    """How many members are batched: it is in the last digits of what comes out."""
+    return int(getattr(step, "group", 1))
+
+
+def _by_cores(
+    step: Step, capacity: int, data: Any, state: Any, start: int, count: int, owned: bool
+) -> Any:
     """`count` steps; members that go one by one, and do not see each other, on all cores.
 
     The first time they take turns: one compiles for all.
@@ -192,13 +207,14 @@ def _by_cores(step: Step, capacity: int, data: Any, state: Any, start: int, coun
     alone = getattr(step, "apart", False) and getattr(step, "group", 0) == 1
     members = jax.tree.leaves(state)[0].shape[0]
     parts = shares(members) if alone else 1
+    advance = _advance_owned if owned else _advance
     if parts == 1:
-        return _advance(step, capacity, data, state, start, count)
+        return advance(step, capacity, data, state, start, count)
     size = members // parts
 
     def own(part: int) -> Any:
         cut = jax.tree.map(lambda x: x[part * size : (part + 1) * size], state)
-        return jax.block_until_ready(_advance(step, capacity, data, cut, start, count))
+        return jax.block_until_ready(advance(step, capacity, data, cut, start, count))
 
     program = (step, capacity, size)
     with concurrent.futures.ThreadPoolExecutor(parts if program in _COMPILED else 1) as pool:
@@ -210,8 +226,7 @@ def _by_cores(step: Step, capacity: int, data: Any, state: Any, start: int, coun
     )
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _advance(step: Step, capacity: int, data: Any, state: Any, start: Any, count: Any) -> Any:
+def _steps(step: Step, capacity: int, data: Any, state: Any, start: Any, count: Any) -> Any:
     """`count` steps from `start`; the number is dynamic, so that one program serves all chunks."""
     shapes = jax.eval_shape(step, data, state, start)[1]
     buffer = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
@@ -222,6 +237,10 @@ def _advance(step: Step, capacity: int, data: Any, state: Any, start: Any, count
         return state, jax.tree.map(lambda b, x: b.at[i].set(x), buffer, outputs)
 
     return jax.lax.fori_loop(0, count, body, (state, buffer))
+
+
+_advance = jax.jit(_steps, static_argnums=(0, 1))
+_advance_owned = jax.jit(_steps, static_argnums=(0, 1), donate_argnums=3)
 
 
 def _finite_steps(values: np.ndarray) -> int:
@@ -235,15 +254,6 @@ def _flat(outputs: dict[str, Any]) -> dict[str, Any]:
     steps, members = jax.tree.leaves(outputs)[0].shape[:2]
     flat = jax.tree.map(lambda x: x.reshape(steps * members, *x.shape[2:]), outputs)
     return {**flat, "mode": np.tile(np.arange(members, dtype=np.int32), steps)}
-
-
-def _plain(value: Any) -> Any:
-    """An argument as JSON can hold it; functions and arrays by their kind alone."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, tuple | list):
-        return [_plain(x) for x in value]
-    return type(value).__name__
 
 
 def by_member(outputs: Any) -> Any:

@@ -22,9 +22,8 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import outputs_of, product_precision
 from onebasin.infer.loop import Journal
 from onebasin.infer.population import each, group_size
@@ -78,7 +77,7 @@ class Walk:
         )
 
 
-@on_engine
+@on_engine(version=1)
 def mclmc(
     key: jax.Array,
     problem: Problem,
@@ -121,13 +120,17 @@ def mclmc(
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many draws come after steps that were not finite.
     """
+    arguments = dict(locals())
     import blackjax
 
-    arguments = {k: v for k, v in locals().items() if k not in (*CONTROL, "blackjax")}
+    check_whole_data("mclmc", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, tuning=num_tuning_steps)
     check_rates(energy_variance=energy_variance)
-    journal = Journal.open("mclmc", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(mclmc, key, problem, arguments, run, progress, chunk)
     for_init, for_momentum, for_tuning, for_warmup, for_sampling = jax.random.split(key, 5)
     positions = chains.start(journal, for_init, problem, num_chains, init, memory)
     if positions.shape[1] < 2:

@@ -25,9 +25,10 @@ import optax
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
+from onebasin.infer.cohorts import rows_of
 from onebasin.infer.linear_sites import LinearSites
 from onebasin.infer.loop import Journal, summary
+from onebasin.infer.optimizers import Recipe
 from onebasin.infer.problem import LOG_NOISE, Batch, Problem
 from onebasin.posterior import Gaussian, Mixture
 from onebasin.store import Run
@@ -76,15 +77,15 @@ class FreeEnergy:
             unknowns = {"params": mean["params"], "log_noise": log_noise}
         means, stds = problem.params_of(mean), problem.params_of(std)
         if self.local:
-            sites = LinearSites(problem.net.apply, problem.shapes(), problem.example())
+            sites = LinearSites(problem.learner.apply, problem.shapes(), problem.example())
             outputs = sites.local_outputs(means, stds, batch[0], for_params)
         else:
-            outputs = problem.net.apply(Gaussian(means, stds).draw(for_params), batch[0])
+            outputs = problem.learner.apply(Gaussian(means, stds).draw(for_params), batch[0])
         logs = problem.log_likelihoods(unknowns, outputs, batch[1])
         return problem.scale(len(batch[1])) * jnp.sum(logs)
 
 
-@on_engine
+@on_engine(version=1)
 def mean_field(
     key: jax.Array,
     problem: Problem,
@@ -92,10 +93,10 @@ def mean_field(
     num_networks: int = 1,
     epochs: int | None = None,
     batch_size: int | None = None,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: optax.GradientTransformation | Recipe | None = None,
     learning_rate: float = 1e-2,
     num_samples: int = 1,
-    reparameterisation: str = "local",
+    reparameterisation: str | None = None,
     init: Any = "random",
     init_std: float = 0.01,
     memory: int | None = None,
@@ -112,11 +113,13 @@ def mean_field(
         num_networks: How many fits; more than one makes a mixture.
         epochs: Passes over the data; by default 150, or as many as make 6,000 steps.
         batch_size: Examples per step; by default 100, or all of smaller data.
-        optimizer: Any optax optimiser; by default Adam with a cosine schedule.
+        optimizer: Any optax optimiser, or what `sgd` or `adam` of this room return, whose rate goes
+            by the length of the training; by default Adam with a cosine schedule.
         learning_rate: Of the default optimiser.
         num_samples: Draws per step for the expected log likelihood.
         reparameterisation: "local" has noise of its own for every example, in dense layers and in
-            convolutions; "weights" draws all weights, the same for all examples of a batch.
+            convolutions; "weights" draws all weights, the same for all examples of a batch. By
+            default the first, and the second where examples of a batch meet in running statistics.
         init: Where means start: as for `ensemble`, or a `Gaussian`, which sets the spread too.
         init_std: Standard deviation that fits start from.
         memory: Budget in bytes of one step.
@@ -137,7 +140,14 @@ def mean_field(
         >>> ob.infer.mean_field(jax.random.key(0), problem, epochs=2)
         Gaussian(1 weights, rank 0)
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
+    if reparameterisation is None:
+        reparameterisation = "weights" if problem.has_state else "local"
+    if reparameterisation == "local" and problem.has_state:
+        raise ValueError(
+            "got reparameterisation='local' and a network with running statistics, in which the "
+            "examples of a batch meet: take reparameterisation='weights'"
+        )
     if reparameterisation not in REPARAMETERISATIONS:
         raise ValueError(
             f"got reparameterisation={reparameterisation!r}, expected one of "
@@ -147,7 +157,7 @@ def mean_field(
         raise ValueError(f"got num_samples={num_samples}, expected at least one draw")
     if not init_std > 0:
         raise ValueError(f"got init_std={init_std}, expected a positive number")
-    journal = Journal.open("mean_field", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(mean_field, key, problem, arguments, run, progress, chunk)
     for_init, for_training = jax.random.split(key)
     centre = init.mean if isinstance(init, Gaussian) else init
     mean = training.starting_points(for_init, problem, num_networks, centre)
@@ -163,7 +173,8 @@ def mean_field(
         "fitting",
         for_training,
         problem,
-        {"mean": mean, "log_std": log_std},
+        rows_of({"mean": mean, "log_std": log_std}),
+        num_networks,
         FreeEnergy(num_samples, reparameterisation == "local"),
         optimizer=optimizer,
         learning_rate=learning_rate,

@@ -91,7 +91,7 @@ def calibrated_multiplier(
     def losses(vector: jax.Array) -> jax.Array:
         log_noise = unknowns["log_noise"] if problem.learns_noise else None
         own = problem.join(from_vector(vector, params), log_noise)
-        outputs = problem.net.apply(problem.params_of(own), batch[0])
+        outputs = problem.learner.apply(problem.params_of(own), batch[0])
         return -problem.log_likelihoods(own, outputs, batch[1])
 
     centre = to_vector(params)

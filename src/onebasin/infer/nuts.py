@@ -16,9 +16,8 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer import chains
-from onebasin.infer.checks import check_rates
+from onebasin.infer.checks import check_rates, check_whole_data
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.hmc import Transition, outputs_of, product_precision, run_chains
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
@@ -57,10 +56,13 @@ class NoUTurn(Transition):
             divergent=info.is_divergent,
             energy=info.energy,
             leapfrogs=info.num_integration_steps,
+            shortened=(info.num_trajectory_expansions >= self.max_doublings)
+            & ~info.is_turning
+            & ~info.is_divergent,
         )
 
 
-@on_engine
+@on_engine(version=1)
 def nuts(
     key: jax.Array,
     problem: Problem,
@@ -99,19 +101,24 @@ def nuts(
         engine: Where chunks of chains run as tasks; None for here, all as one program.
 
     Returns:
-        The draws, with log density and the statistics acceptance, divergent, energy and leapfrogs.
+        The draws, with log density and the statistics acceptance, divergent, energy, leapfrogs and
+        shortened: whether `max_doublings` ended the trajectory before it turned back.
 
     Raises:
         DivergenceError: If the log density of a chain is not finite.
+
+    Warns:
+        SamplingWarning: If many trajectories diverged, or if `max_doublings` ended any.
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
+    check_whole_data("nuts", problem)
     chains.check_counts(num_samples=num_samples, num_warmup=num_warmup, doublings=max_doublings)
     check_rates(step_size=step_size)
     chains.check_acceptance(target_acceptance)
     spread = chains.prior_spread(problem)
     sigma = jnp.sqrt(jnp.mean(spread**2))
 
-    journal = Journal.open("nuts", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(nuts, key, problem, arguments, run, progress, chunk)
     return run_chains(
         journal,
         key,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onebasin._core.cores import num_cores
@@ -30,6 +31,35 @@ def each(fun: Callable[..., Any], group: int, *stacked: Any) -> Any:
     return jax.lax.map(lambda args: fun(*args), stacked, batch_size=group if group > 1 else None)
 
 
+def each_in_place(
+    fun: Callable[[Any, Any], tuple[Any, Any]], group: int, stacked: Any, beside: Any
+) -> tuple[Any, Any]:
+    """What `fun` makes of each member, and something more, as `each` does.
+
+    Members that go one by one take the place of what they were, so that there is one of each.
+
+    Args:
+        fun: fun(own, beside) -> (own, more) of one member.
+        group: How many are batched.
+        stacked: What changes, members stacked.
+        beside: What does not.
+    """
+    count = jax.tree.leaves(stacked)[0].shape[0]
+    if group != 1 or count == 1:
+        return each(fun, group, stacked, beside)
+
+    def member(tree: Any, i: Any) -> Any:
+        return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, 0, False), tree)
+
+    def turn(i: Any, carry: Any) -> Any:
+        found = fun(member(carry[0], i), member(beside, i))
+        return jax.tree.map(lambda whole, x: whole.at[i].set(x), carry, found)
+
+    more = jax.eval_shape(lambda: fun(member(stacked, 0), member(beside, 0)))[1]
+    empty = jax.tree.map(lambda s: jnp.zeros((count, *s.shape), s.dtype), more)
+    return jax.lax.fori_loop(0, count, turn, (stacked, empty))
+
+
 def group_size(
     fun: Callable[..., Any],
     members: int,
@@ -40,6 +70,9 @@ def group_size(
 ) -> int:
     """How many members to take at a time.
 
+    On a CPU a budget never changes how many that are, since members that are batched round
+    otherwise: where they do not fit, it says so.
+
     Args:
         fun: The step of one member.
         members: How many there are.
@@ -49,23 +82,39 @@ def group_size(
         apart: Whether members do not see each other.
 
     Raises:
-        MemoryError: If one member does not fit; it says how many bytes are needed.
+        MemoryError: If one member does not fit, or those that are batched; it says how many bytes
+            are needed.
     """
     platform = jax.default_backend()
-    one_by_one = platform == "cpu" and (apart or weights > SMALL_WEIGHTS)
-    budget = DEFAULT_BYTES.get(platform, 2**33) if memory is None else memory
+    on_cpu = platform == "cpu"
+    one_by_one = on_cpu and (apart or weights > SMALL_WEIGHTS)
+    budget = DEFAULT_BYTES.get(platform, 2**33) if memory is None or on_cpu else memory
+    small = (memory is None or on_cpu) and 4 * weights * members < budget / SAFE_SHARE
     if memory is None and (one_by_one or members == 1):
         return 1
-    if memory is None and 4 * weights * members < budget / SAFE_SHARE:
+    if memory is None and small:
         return members
     needed = bytes_needed(fun, *arguments)
+    check_budget(needed, memory)
+    if one_by_one:
+        return 1
+    group = members if small else min(members, max(1, int(budget // max(needed, 1))))
+    if memory is not None and group * needed > memory:
+        raise MemoryError(
+            f"{group} chains are one program, which needs {group * needed:,} bytes for a step, and "
+            f"the budget is {memory:,}: raise `memory`, take fewer chains, or share them out with "
+            "`engine` and its networks_per_task"
+        )
+    return group
+
+
+def check_budget(needed: int, memory: int | None) -> None:
+    """Raises if one member does not fit, saying how many bytes it needs."""
     if memory is not None and needed > memory:
         raise MemoryError(
             f"one network needs {needed:,} bytes for a step and the budget is {memory:,}: raise "
             "`memory`, or take a smaller batch_size"
         )
-    fitting = max(1, int(budget // max(needed, 1)))
-    return 1 if one_by_one else min(members, fitting)
 
 
 def shares(members: int) -> int:

@@ -20,9 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin._factory import is_torch
+from onebasin.infer.augmentation import check_augmentation
+from onebasin.infer.examples import check_data, on_device
+from onebasin.infer.learner import estimate_states, keeps_count, learner_of
 from onebasin.infer.priors import Normal, Prior
-from onebasin.nets import Net
+from onebasin.infer.traced import programs_of
+from onebasin.nets import Net, in_bfloat16
 from onebasin.nets.net import is_net, net_of
+from onebasin.nets.state import join
 from onebasin.posterior import Draws, Gaussian
 from onebasin.posterior.trees import is_float, named_leaves, with_arrays
 
@@ -32,6 +37,12 @@ LOG_NOISE = Normal(1.0)
 FEW = 4
 # Examples at a time where a density is only looked at.
 EVALUATED = 1000
+PRECISIONS = ("float32", "bfloat16")
+# Apart from whatever else is drawn for a batch.
+AUGMENTING = 2**31 - 1
+# What a problem is to JAX: arrays, and what is the same in all its programs.
+ARRAYS = ("inputs", "targets", "prior", "noise", "temperature", "num_effective")
+FUNCTIONS = ("net", "likelihood", "augment", "precision", "learner")
 Batch = tuple[Any, jax.Array]
 # Beside the problems and not in them: what is in a problem is what tells it from others.
 _DIGESTS: weakref.WeakKeyDictionary[Problem, tuple[list[Any], str]] = weakref.WeakKeyDictionary()
@@ -55,6 +66,18 @@ class Problem:
             likelihood of each example.
         noise: Standard deviation of a Gaussian likelihood; None for a learned one.
         temperature: T of the target exp(-U / T); below 1 the posterior is sharpened.
+        augment: `augment(key, inputs) -> inputs`, applied to every minibatch anew; see
+            `onebasin.augment`. The likelihood is then, for each example, the mean over the
+            augmentation of log p(y | augmented x, theta): no likelihood of the data as they are.
+        num_effective: How many examples the data count for, by default as many as there are. An
+            augmentation makes more of each, and the posterior narrower if they are to count
+            (osawa2019practical multiply their number by a factor).
+        precision: "float32", or "bfloat16" for products and activations in half precision while
+            weights and their updates stay in single. What is learned predicts in single.
+
+    A network with running statistics, {"params": ..., "batch_stats": ...}, is learned by the
+    statistics of its batches. The unknowns are its weights alone: statistics have no prior, no
+    noise and no gradient, and are estimated on the training inputs for each network that comes out.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -79,12 +102,16 @@ class Problem:
         likelihood: str | Callable[[jax.Array, jax.Array], jax.Array] = "categorical",
         noise: float | None = None,
         temperature: float = 1.0,
+        augment: Callable[[jax.Array, Any], Any] | None = None,
+        num_effective: float | None = None,
+        precision: str = "float32",
     ):
         if not isinstance(prior, Prior):
             raise TypeError(
                 f"the prior is a {type(prior).__name__}, expected Normal, Laplace or StudentT"
             )
-        for name, value in (("noise", noise), ("temperature", temperature)):
+        positive = {"noise": noise, "temperature": temperature, "num_effective": num_effective}
+        for name, value in positive.items():
             if isinstance(value, int | float) and not (0 < value < np.inf):
                 raise ValueError(f"got {name}={value}, expected a positive number")
         if not callable(likelihood) and likelihood not in LIKELIHOODS:
@@ -97,7 +124,7 @@ class Problem:
         self.net = net_of(net)
         if not is_net(self.net) and not is_torch(net):
             raise TypeError(
-                f"the network is a {type(net).__name__}, expected an onebasin.Net, a pair "
+                f"the network is a {_kind(net)}, expected an onebasin.Net, a pair "
                 "(init, apply) of functions init(key, inputs) and apply(params, inputs), or a "
                 "PyTorch module"
             )
@@ -105,21 +132,22 @@ class Problem:
         self.likelihood = likelihood
         self.noise = noise
         self.temperature = temperature
+        self.augment = augment
+        self.num_effective = num_effective
+        self.precision = _lookup("precision", precision, PRECISIONS)
         self.inputs, self.targets = self._checked(train)
 
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
         """The arrays are children, the functions are not."""
-        names = ("inputs", "targets", "prior", "noise", "temperature")
-        children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in names]
-        return children, (self.net, self.likelihood)
+        children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in ARRAYS]
+        return children, tuple(getattr(self, name) for name in FUNCTIONS)
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Any) -> Problem:
         """Skips the checks: JAX rebuilds trees around things that are not arrays."""
         problem = object.__new__(cls)
-        problem.net, problem.likelihood = static
-        inputs, targets, problem.prior, problem.noise, problem.temperature = children
-        problem.inputs, problem.targets = inputs, targets
+        for name, value in zip((*ARRAYS, *FUNCTIONS), (*children, *static), strict=True):
+            setattr(problem, name, value)
         return problem
 
     def __repr__(self) -> str:
@@ -137,8 +165,17 @@ class Problem:
         """Whether the noise of a Gaussian likelihood is one of the unknowns."""
         return self.likelihood == "gaussian" and self.noise is None
 
+    @property
+    def has_state(self) -> bool:
+        """Whether the network has running statistics beside its weights."""
+        return keeps_count(self.learner)
+
     def shapes(self) -> Any:
-        """Shapes and types of the network's parameters."""
+        """Shapes and types of the network's weights."""
+        return jax.eval_shape(self.learner.init, jax.random.key(0), self.example())
+
+    def network_shapes(self) -> Any:
+        """Shapes and types of the network's parameters, running statistics with them."""
         return jax.eval_shape(self.net.init, jax.random.key(0), self.example())
 
     def example(self) -> Any:
@@ -147,7 +184,7 @@ class Problem:
 
     def init(self, key: jax.Array) -> Any:
         """Unknowns to start from: the network's own initialisation."""
-        return self.join(self.net.init(key, self.example()))
+        return self.join(self.learner.init(key, self.example()))
 
     def sample_prior(self, key: jax.Array) -> Any:
         """Unknowns drawn from the prior."""
@@ -162,7 +199,7 @@ class Problem:
         return {"params": params, "log_noise": jnp.zeros(()) if log_noise is None else log_noise}
 
     def params_of(self, unknowns: Any) -> Any:
-        """The network's parameters among the unknowns."""
+        """The network's weights among the unknowns."""
         return unknowns["params"] if self.learns_noise else unknowns
 
     def log_prior(self, unknowns: Any) -> jax.Array:
@@ -194,12 +231,13 @@ class Problem:
     def log_likelihood(self, unknowns: Any, batch: Batch | None = None) -> jax.Array:
         """Log p(data | theta), or its estimate from a batch: N / M times the batch's."""
         inputs, targets = (self.inputs, self.targets) if batch is None else batch
-        outputs = self.net.apply(self.params_of(unknowns), inputs)
+        outputs = self.learner.apply(self.params_of(unknowns), inputs)
         return self.scale(len(targets)) * jnp.sum(self.log_likelihoods(unknowns, outputs, targets))
 
     def scale(self, batch_size: int) -> float:
         """N / M: what makes a sum over a batch an estimate of the sum over the data."""
-        return self.num_examples / batch_size
+        count = self.num_examples if self.num_effective is None else self.num_effective
+        return count / batch_size
 
     def log_density(self, unknowns: Any, batch: Batch | None = None) -> jax.Array:
         """-U(theta) / T up to a constant, or its estimate from a batch."""
@@ -214,23 +252,37 @@ class Problem:
         whole = self.num_examples // EVALUATED * EVALUATED
 
         def fit(inputs: Any, targets: jax.Array) -> jax.Array:
-            outputs = self.net.apply(self.params_of(unknowns), inputs)
+            outputs = self.learner.apply(self.params_of(unknowns), inputs)
             return jnp.sum(self.log_likelihoods(unknowns, outputs, targets))
 
         def cut(x: jax.Array) -> jax.Array:
             return x[:whole].reshape(-1, EVALUATED, *x.shape[1:])
 
-        total = self.log_prior(unknowns)
+        total = jnp.zeros(())
         if whole:
             batches = jax.tree.map(cut, self.inputs), cut(self.targets)
             total += jnp.sum(jax.lax.map(lambda batch: fit(*batch), batches))
         if whole < self.num_examples:
             total += fit(jax.tree.map(lambda x: x[whole:], self.inputs), self.targets[whole:])
-        return total / self.temperature
+        scaled = self.scale(self.num_examples) * total
+        return (scaled + self.log_prior(unknowns)) / self.temperature
 
-    def take(self, rows: jax.Array) -> Batch:
-        """The examples of some rows."""
-        return jax.tree.map(lambda x: x[rows], self.inputs), self.targets[rows]
+    def take(self, rows: jax.Array, key: jax.Array | None = None) -> Batch:
+        """The examples of some rows, augmented where there is a key and an augmentation."""
+        inputs = jax.tree.map(lambda x: x[rows], self.inputs)
+        if self.augment is not None and key is not None:
+            inputs = self.augment(jax.random.fold_in(key, AUGMENTING), inputs)
+        return inputs, self.targets[rows]
+
+    def networks_of(self, params: Any) -> Any:
+        """Stacked weights as stacked parameters: with running statistics, if the network has any.
+
+        Args:
+            params: Weights, (network, ...).
+        """
+        if not self.has_state:
+            return params
+        return join(params, estimate_states(self, params))
 
     def draws(
         self,
@@ -244,7 +296,8 @@ class Problem:
         if self.learns_noise:
             noise = np.exp(np.asarray(unknowns["log_noise"]))
             statistics = {**(statistics or {}), "noise": noise}
-        return Draws(self.params_of(unknowns), mode, log_density, statistics or None, info)
+        params = self.networks_of(self.params_of(unknowns))
+        return Draws(params, mode, log_density, statistics or None, info)
 
     def gaussian(self, mean: Any, std: Any, factor: Any = None, info: Any = None) -> Gaussian:
         """A Gaussian over the unknowns as one over networks; a learned noise goes into `info`."""
@@ -252,10 +305,28 @@ class Problem:
             info = {**(info or {}), "noise": float(np.exp(np.asarray(mean["log_noise"])))}
             mean, std = self.params_of(mean), self.params_of(std)
             factor = None if factor is None else self.params_of(factor)
+        if self.has_state:
+            state = self.state_of(mean)
+            still = jax.tree.map(jnp.zeros_like, state)
+            mean, std = join(mean, state), join(std, still)
+            if factor is not None:
+                rank = jax.tree.leaves(factor)[0].shape[0]
+                factor = join(
+                    factor, jax.tree.map(lambda x: jnp.zeros((rank, *x.shape), x.dtype), state)
+                )
         return Gaussian(mean, std, factor, info)
 
+    def state_of(self, params: Any) -> Any:
+        """The running statistics of the network with some weights, on the training inputs."""
+        stacked = estimate_states(self, jax.tree.map(lambda x: jnp.asarray(x)[None], params))
+        return jax.tree.map(lambda x: x[0], stacked)
+
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this problem from others, for the record of a run."""
+        """What tells this problem from others: its numbers, its data, and its programs.
+
+        Networks, likelihoods and priors of one's own count by what they compute, whatever they are
+        called and wherever they are written.
+        """
         parameters = {name: list(x.shape) for name, x in named_leaves(self.shapes())}
         scale = jax.tree.map(lambda x: float(x), self.prior.scale)
         return {
@@ -265,7 +336,11 @@ class Problem:
             "temperature": float(self.temperature),
             "parameters": parameters,
             "data": self._digest(),
+            **({} if self.num_effective is None else {"num_effective": float(self.num_effective)}),
+            **programs_of(self),
         }
+
+    __fingerprint__ = fingerprint
 
     def _digest(self) -> str:
         """A hash of the data, worked out once: each network of a population may ask for it."""
@@ -285,8 +360,8 @@ class Problem:
             raise ValueError(
                 f"train is a {type(train).__name__}, expected a pair (inputs, targets) of arrays"
             )
-        inputs = jax.tree.map(jnp.asarray, with_arrays(train[0], "the inputs"))
-        targets = jnp.asarray(with_arrays(train[1], "the targets"))
+        inputs = on_device(with_arrays(train[0], "the inputs"), "the inputs")
+        targets = on_device(with_arrays(train[1], "the targets"), "the targets")
         # In the order in which the message names them.
         counts = dict.fromkeys(x.shape[:1] for x in (*jax.tree.leaves(inputs), targets))
         if () in counts:
@@ -299,12 +374,18 @@ class Problem:
                 f"inputs and targets have {' and '.join(str(c[0]) for c in counts)} "
                 "examples, expected the same number, and at least one, along their first axis"
             )
+        check_data(inputs, "the inputs")
+        check_data(targets, "the targets")
         self.inputs, self.targets = inputs, targets
         if is_torch(self.net):
             from onebasin.torch import from_torch
 
             self.net = from_torch(self.net, jax.tree.map(lambda x: x[:FEW], inputs))[0]
-        outputs = jax.eval_shape(self.net.apply, self.shapes(), inputs)
+        net = in_bfloat16(self.net) if self.precision == "bfloat16" else self.net
+        self.learner = learner_of(net, self.example())
+        if self.augment is not None:
+            check_augmentation(self.augment, inputs)
+        outputs = jax.eval_shape(self.learner.apply, self.shapes(), inputs)
         if not all(is_float(x) for x in jax.tree.leaves(self.shapes())):
             name = next(n for n, x in named_leaves(self.shapes()) if not is_float(x))
             raise ValueError(
@@ -320,6 +401,16 @@ class Problem:
                 )
             return inputs, targets.reshape(outputs.shape).astype(outputs.dtype)
         return inputs, targets
+
+
+def _lookup(what: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise ValueError(f"got {what}={value!r}, expected one of {', '.join(map(repr, known))}")
+    return value
+
+
+def _kind(net: Any) -> str:
+    return "function" if callable(net) and not isinstance(net, type) else type(net).__name__
 
 
 def _checked_labels(labels: jax.Array, outputs: Any) -> jax.Array:

@@ -21,7 +21,6 @@ import numpy as np
 
 from onebasin.engine import Engine
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
 from onebasin.infer.stochastic import run_stochastic
@@ -46,7 +45,7 @@ def widen(positions: jax.Array) -> Any:
     return positions, jnp.zeros_like(positions)
 
 
-@on_engine
+@on_engine(version=1)
 def sghmc(
     key: jax.Array,
     problem: Problem,
@@ -94,11 +93,11 @@ def sghmc(
     Raises:
         DivergenceError: If the log density of a chain is not finite.
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if not 0 < friction < np.inf:
         raise ValueError(f"got friction={friction}, expected a positive number")
     return run_stochastic(
-        Journal.open("sghmc", key, problem, arguments, run, progress, chunk),
+        Journal.open(sghmc, key, problem, arguments, run, progress, chunk),
         key,
         problem,
         update,

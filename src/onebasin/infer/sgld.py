@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from onebasin.engine import Engine
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL
 from onebasin.infer.loop import Journal
 from onebasin.infer.problem import Problem
 from onebasin.infer.stochastic import run_stochastic
@@ -42,7 +41,7 @@ def widen(positions: jax.Array) -> Any:
     return (positions,)
 
 
-@on_engine
+@on_engine(version=1)
 def sgld(
     key: jax.Array,
     problem: Problem,
@@ -88,9 +87,9 @@ def sgld(
     Raises:
         DivergenceError: If the log density of a chain is not finite.
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     return run_stochastic(
-        Journal.open("sgld", key, problem, arguments, run, progress, chunk),
+        Journal.open(sgld, key, problem, arguments, run, progress, chunk),
         key,
         problem,
         update,

@@ -53,8 +53,9 @@ class Stochastic:
         like = chains.shapes(problem)
         own = jax.random.fold_in(key, number)
 
-        def gradient(position: jax.Array, rows: jax.Array) -> jax.Array:
-            batch = None if self.batch_size == problem.num_examples else problem.take(rows)
+        def gradient(position: jax.Array, rows: jax.Array, key: jax.Array) -> jax.Array:
+            whole = self.batch_size == problem.num_examples and problem.augment is None
+            batch = None if whole else problem.take(rows, key)
             return jax.grad(lambda x: -problem.log_density(from_vector(x, like), batch))(position)
 
         def step(i: Any, state: Any) -> Any:
@@ -62,7 +63,13 @@ class Stochastic:
             rows = jax.random.randint(for_rows, (self.batch_size,), 0, problem.num_examples)
             noise = jax.random.normal(for_noise, state[0].shape, state[0].dtype)
             size, warmth = self.schedule(step_size, number, i)
-            return self.update(gradient(state[0], rows), state, size, warmth * noise, friction)
+            return self.update(
+                gradient(state[0], rows, jax.random.fold_in(own, i)),
+                state,
+                size,
+                warmth * noise,
+                friction,
+            )
 
         state = jax.lax.fori_loop(0, self.thin, step, state)
         unknowns = from_vector(state[0], like)

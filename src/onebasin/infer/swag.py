@@ -26,7 +26,8 @@ import optax
 from onebasin.engine import Engine
 from onebasin.infer import training
 from onebasin.infer.chunks import on_engine
-from onebasin.infer.ensemble import CONTROL, kept
+from onebasin.infer.cohorts import rows_of
+from onebasin.infer.ensemble import kept
 from onebasin.infer.loop import DivergenceError, Journal, summary
 from onebasin.infer.problem import Problem
 from onebasin.posterior import Gaussian, Mixture
@@ -42,7 +43,7 @@ RATES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 CLIMB = 1.0
 
 
-@on_engine
+@on_engine(version=1)
 def swag(
     key: jax.Array,
     problem: Problem,
@@ -91,13 +92,13 @@ def swag(
         UserWarning: If SGD hardly moved, so that the fit has hardly any spread; if it left what was
             trained at the rate given, or at all.
     """
-    arguments = {k: v for k, v in locals().items() if k not in CONTROL}
+    arguments = dict(locals())
     if num_samples < 2:
         raise ValueError(f"got num_samples={num_samples}: a spread needs at least two networks")
     rank = num_samples if rank is None else rank
     if rank == 1 or not 0 <= rank <= num_samples:
         raise ValueError(f"got rank={rank}, expected 0, or 2 to num_samples={num_samples}")
-    journal = Journal.open("swag", key, problem, arguments, run, progress, chunk)
+    journal = Journal.open(swag, key, problem, arguments, run, progress, chunk)
     for_init, for_training, for_swag = jax.random.split(key, 3)
     settings: dict[str, Any] = {"memory": memory, "learning_rate": learning_rate}
     trained, before = training.train(
@@ -105,7 +106,8 @@ def swag(
         "training",
         for_training,
         problem,
-        training.starting_points(for_init, problem, num_networks, init),
+        training.starts(for_init, problem, num_networks, init),
+        num_networks,
         training.potential,
         optimizer=None,
         epochs=epochs,
@@ -119,7 +121,8 @@ def swag(
             f"averaging-{number}" if number else "averaging",
             jax.random.clone(for_swag),
             problem,
-            trained,
+            rows_of(trained),
+            num_networks,
             training.potential,
             optimizer=_sgd(rate, momentum),
             epochs=num_samples,

@@ -1,5 +1,6 @@
 """What the Flax networks of this room share."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ import jax
 
 from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
+from onebasin.nets.state import has_state, join
 
 Array = jax.Array
 Activation = Callable[[Array], Array]
@@ -71,16 +73,54 @@ def as_images(inputs: Array, net: str) -> Array:
 
 def as_net(module: nn.Module) -> Net:
     """Wrap a Flax module: `params` alone where that is its only collection, else all of them."""
+    return Net(_Init(module), _Apply(module))
 
-    def init(key: Array, inputs: Array) -> Any:
-        variables = module.init(key, inputs)
+
+# Objects and not closures, so that networks can be pickled and equal ones share programs.
+@dataclasses.dataclass(frozen=True)
+class _Init:
+    module: nn.Module
+
+    def __call__(self, key: Array, inputs: Array) -> Any:
+        variables = self.module.init(key, inputs)
         return variables["params"] if set(variables) == {"params"} else dict(variables)
 
-    def apply(params: Any, inputs: Array) -> Any:
-        stateful = isinstance(params, Mapping) and "batch_stats" in params
-        return module.apply(params if stateful else {"params": params}, inputs)
 
-    return Net(init, apply)
+@dataclasses.dataclass(frozen=True)
+class _Apply:
+    module: nn.Module
+
+    def __call__(self, params: Any, inputs: Array) -> Any:
+        return self.module.apply(params if has_state(params) else {"params": params}, inputs)
+
+
+def as_trained_net(module: Callable[[bool], nn.Module]) -> Net:
+    """Wrap a Flax module that behaves otherwise while it is trained.
+
+    Args:
+        module: The module, given whether it is being trained.
+    """
+    still, training = module(False), module(True)
+    return Net(_Init(still), _TrainedApply(still, training))
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrainedApply:
+    still: nn.Module
+    training: nn.Module
+
+    def __call__(
+        self, params: Any, inputs: Array, *, state: Any = None, train: bool = False
+    ) -> Any:
+        variables = params if state is None else join(params, state)
+        if not has_state(variables):
+            raise ValueError(
+                "the network has running statistics and got weights alone, expected "
+                "{'params': ..., 'batch_stats': ...}, or state= beside the weights."
+            )
+        if not train:
+            return self.still.apply(variables, inputs)
+        return self.training.apply(variables, inputs, mutable=sorted(set(variables) - {"params"}))
 
 
 max_pool = functools.partial(nn.max_pool, padding="VALID")

@@ -1,12 +1,15 @@
 """Networks whose arithmetic is in half precision while their parameters stay in single."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from onebasin.nets.net import Net, net_of
+from onebasin.nets.state import is_trained_apart, join, split
 
 
 @functools.lru_cache(maxsize=64)
@@ -33,12 +36,22 @@ def in_bfloat16(net: Net) -> Net:
         (dtype('float32'), True)
     """
     whole = net_of(net)
+    return Net(whole.init, _InBfloat16(whole.apply))
 
-    def apply(params: Any, inputs: Any) -> Any:
-        outputs = whole.apply(*_cast((params, inputs), jnp.bfloat16))
-        return _cast(outputs, jnp.float32)
 
-    return Net(whole.init, apply)
+@dataclasses.dataclass(frozen=True)
+class _InBfloat16:
+    apply: Callable[..., Any]
+
+    @property
+    def takes_train(self) -> bool:
+        return is_trained_apart(self.apply)
+
+    def __call__(self, params: Any, inputs: Any, **kwargs: Any) -> Any:
+        # Running statistics are sums of many small steps, which half precision would lose.
+        weights, state = split(params)
+        half = join(_cast(weights, jnp.bfloat16), state)
+        return _cast(self.apply(half, _cast(inputs, jnp.bfloat16), **kwargs), jnp.float32)
 
 
 def _cast(tree: Any, dtype: Any) -> Any:

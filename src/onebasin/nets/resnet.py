@@ -1,62 +1,18 @@
-"""Residual networks with basic blocks, for small images."""
+"""Residual networks for images, of basic or of bottleneck blocks."""
 
-import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from onebasin.nets import _linen
 from onebasin.nets._flax import nn
 from onebasin.nets.net import Net
+from onebasin.nets.norms import NORMS, norm_of
 
-Initializer = nn.initializers.Initializer
-
-
-class _FilterResponseNorm(nn.Module):
-    """Filter response normalisation with a thresholded linear unit (singh2020filter).
-
-    y = max(scale * x / sqrt(mean(x^2 over pixels) + epsilon) + bias, threshold)
-    """
-
-    epsilon: float = 1e-6
-    scale_init: Initializer = nn.initializers.ones
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        shape = x.shape[-1:]
-        scale = self.param("scale", self.scale_init, shape)
-        bias = self.param("bias", nn.initializers.zeros, shape)
-        threshold = self.param("threshold", nn.initializers.zeros, shape)
-        power = jnp.mean(jnp.square(x), axis=(1, 2), keepdims=True)
-        y = scale * (x * jax.lax.rsqrt(power + self.epsilon)) + bias
-        return jnp.maximum(y, threshold)
-
-
-class _GroupNorm(nn.Module):
-    """Group normalisation over at most eight groups, fewer where the width has no factor eight."""
-
-    scale_init: Initializer = nn.initializers.ones
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        groups = math.gcd(8, x.shape[-1])
-        return nn.GroupNorm(num_groups=groups, scale_init=self.scale_init)(x)
-
-
-class _Identity(nn.Module):
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return x
-
-
-NORMS: dict[str | None, Callable[..., nn.Module]] = {
-    "frn": _FilterResponseNorm,
-    "layer": nn.LayerNorm,
-    "group": _GroupNorm,
-    "batch": functools.partial(nn.BatchNorm, use_running_average=True),
-    None: _Identity,
-}
+# How many times as many channels a block ends with as its 3x3 convolutions have.
+EXPANSIONS = {"basic": 1, "bottleneck": 4}
+STEMS = ("3x3", "7x7")
 
 
 class _Block(nn.Module):
@@ -67,22 +23,41 @@ class _Block(nn.Module):
     conv_bias: bool
     padding: str | int
     identity_start: bool
+    kind: str
+    train: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         activation = _linen.ACTIVATIONS[self.activation]
-        norm = NORMS[self.norm]
-        conv = functools.partial(
-            nn.Conv, self.features, use_bias=self.conv_bias, kernel_init=_linen.he_normal
-        )
-        strides = (self.stride, self.stride)
-        conv3x3 = functools.partial(conv, (3, 3), padding=self.padding)
-        y = norm(name="norm1")(conv3x3(strides, name="conv1")(x))
+        norm = norm_of(self.norm, self.train)
         last = {"scale_init": nn.initializers.zeros} if self.identity_start else {}
-        y = norm(name="norm2", **last)(conv3x3(name="conv2")(activation(y)))
+        out = EXPANSIONS[self.kind] * self.features
+        y = x
+        layers = self._layers(out)
+        for number, (features, size, stride) in enumerate(layers, 1):
+            y = self._conv(features, size, stride, f"conv{number}")(y)
+            y = norm(name=f"norm{number}", **(last if number == len(layers) else {}))(y)
+            y = activation(y) if number < len(layers) else y
         if x.shape != y.shape:
-            x = norm(name="norm_skip")(conv((1, 1), strides, name="conv_skip")(x))
+            x = norm(name="norm_skip")(self._conv(out, 1, self.stride, "conv_skip")(x))
         return activation(x + y)
+
+    def _layers(self, out: int) -> tuple[tuple[int, int, int], ...]:
+        """Channels, size and stride of each convolution beside the skip."""
+        if self.kind == "basic":
+            return ((out, 3, self.stride), (out, 3, 1))
+        return ((self.features, 1, 1), (self.features, 3, self.stride), (out, 1, 1))
+
+    def _conv(self, features: int, size: int, stride: int, name: str) -> nn.Conv:
+        return nn.Conv(
+            features,
+            (size, size),
+            (stride, stride),
+            padding=self.padding if size > 1 else "SAME",
+            use_bias=self.conv_bias,
+            kernel_init=_linen.he_normal,
+            name=name,
+        )
 
 
 class _ResNet(nn.Module):
@@ -94,18 +69,13 @@ class _ResNet(nn.Module):
     conv_bias: bool
     padding: str | int
     identity_start: bool
+    kind: str
+    stem: str
+    train: bool
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        x = _linen.as_images(inputs, "resnet")
-        x = nn.Conv(
-            self.width,
-            (3, 3),
-            use_bias=self.conv_bias,
-            kernel_init=_linen.he_normal,
-            name="conv",
-        )(x)
-        x = _linen.ACTIVATIONS[self.activation](NORMS[self.norm](name="norm")(x))
+        x = self._stem(_linen.as_images(inputs, "resnet"))
         for stage, count in enumerate(self.blocks):
             for block in range(count):
                 x = _Block(
@@ -116,9 +86,28 @@ class _ResNet(nn.Module):
                     self.conv_bias,
                     self.padding,
                     self.identity_start,
+                    self.kind,
+                    self.train,
                     name=f"stage{stage + 1}_block{block + 1}",
                 )(x)
         return nn.Dense(self.outputs, name="head")(x.mean(axis=(1, 2)))
+
+    def _stem(self, x: jax.Array) -> jax.Array:
+        large = self.stem == "7x7"
+        x = nn.Conv(
+            self.width,
+            (7, 7) if large else (3, 3),
+            2 if large else 1,
+            padding=3 if large else "SAME",
+            use_bias=self.conv_bias,
+            kernel_init=_linen.he_normal,
+            name="conv",
+        )(x)
+        x = norm_of(self.norm, self.train)(name="norm")(x)
+        x = _linen.ACTIVATIONS[self.activation](x)
+        if large:
+            x = nn.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+        return x
 
 
 def resnet(
@@ -130,8 +119,10 @@ def resnet(
     conv_bias: bool = True,
     padding: str | int = "SAME",
     identity_start: bool = False,
+    block: str = "basic",
+    stem: str = "3x3",
 ) -> Net:
-    """Build a residual network of basic blocks with a 3x3 stem.
+    """Build a residual network.
 
     A stage doubles the width of the one before and halves its images; where it does, a normalised
     1x1 convolution takes the place of the identity beside the block.
@@ -140,8 +131,9 @@ def resnet(
         blocks: the number of blocks in each stage.
         outputs: the number of logits.
         norm: "frn" (with its threshold), "layer" (over channels), "group" (eight groups, fewer
-            where eight does not divide the width), "batch" (in inference mode: the running
-            statistics are parameters, and `params` is {"params": ..., "batch_stats": ...}) or None.
+            where eight does not divide the width), "batch" (`params` is
+            {"params": weights, "batch_stats": running statistics}, and with `train=True` the
+            network returns its outputs and the statistics after them) or None.
         width: the number of channels of the first stage.
         activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
         conv_bias: whether the convolutions have biases.
@@ -149,6 +141,9 @@ def resnet(
             side, as torch has it. They differ where images are halved.
         identity_start: whether the scale that ends each block is 0 at first, so that all blocks
             start by adding nothing (goyal2017accurate).
+        block: "basic", of two 3x3 convolutions, or "bottleneck", of a 3x3 one between two of 1x1,
+            the last of which has four times as many channels.
+        stem: "3x3" for small images, or "7x7", which halves images twice, for large ones.
 
     Returns:
         A `Net` from images (batch, height, width, channels) or (batch, height, width) to logits
@@ -164,6 +159,8 @@ def resnet(
     """
     _linen.lookup("norm", NORMS, norm)
     _linen.lookup("activation", _linen.ACTIVATIONS, activation)
+    _linen.lookup("block", EXPANSIONS, block)
+    _linen.lookup("stem", dict.fromkeys(STEMS), stem)
     _linen.sequence(blocks=blocks)
     _linen.positive(blocks=tuple(blocks), outputs=outputs, width=width)
     if identity_start and norm is None:
@@ -171,7 +168,18 @@ def resnet(
             "got identity_start=True and norm=None, expected a normalisation, whose scale is 0 at "
             "first: choose one."
         )
-    module = _ResNet(
-        tuple(blocks), outputs, norm, width, activation, conv_bias, padding, identity_start
-    )
-    return _linen.as_net(module)
+    fields: dict[str, Any] = {
+        "blocks": tuple(blocks),
+        "outputs": outputs,
+        "norm": norm,
+        "width": width,
+        "activation": activation,
+        "conv_bias": conv_bias,
+        "padding": padding,
+        "identity_start": identity_start,
+        "kind": block,
+        "stem": stem,
+    }
+    if norm == "batch":
+        return _linen.as_trained_net(lambda train: _ResNet(**fields, train=train))
+    return _linen.as_net(_ResNet(**fields, train=False))

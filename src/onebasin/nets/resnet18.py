@@ -1,4 +1,4 @@
-"""ResNet-18 with a 3x3 stem, for images of CIFAR's size."""
+"""ResNet-18, with a 3x3 stem for images of CIFAR's size by default."""
 
 from onebasin.nets.net import Net
 from onebasin.nets.resnet import resnet
@@ -10,18 +10,20 @@ def resnet18(
     width: int = 64,
     activation: str = "relu",
     identity_start: bool = False,
+    stem: str = "3x3",
 ) -> Net:
-    """Build ResNet-18: four stages of two basic blocks (he2016deep), with a 3x3 stem.
+    """Build ResNet-18: four stages of two basic blocks (he2016deep).
 
     Its convolutions have a bias only where there is no normalisation after them, and are padded as
     those of torch: checkpoints from there compute the same function (see `store.open_torch`).
 
     Args:
         outputs: the number of logits.
-        norm: "frn", "layer", "group", "batch" (in inference mode) or None; see `resnet`.
+        norm: "frn", "layer", "group", "batch" or None; see `resnet`.
         width: the number of channels of the first stage; each later one has twice as many.
         activation: relu, leaky_relu, elu, gelu, silu, softplus, tanh or sigmoid.
         identity_start: whether each block starts by adding nothing; see `resnet`.
+        stem: "3x3", or "7x7" for large images; see `resnet`.
 
     Returns:
         A `Net` from images (batch, height, width, channels) to logits (batch, outputs).
@@ -34,8 +36,22 @@ def resnet18(
         >>> net.apply(params, jnp.ones((1, 8, 8, 3))).shape
         (1, 7)
     """
+    return torch_resnet((2, 2, 2, 2), outputs, norm, width, activation, identity_start, stem)
+
+
+def torch_resnet(
+    blocks: tuple[int, ...],
+    outputs: int,
+    norm: str | None,
+    width: int,
+    activation: str,
+    identity_start: bool,
+    stem: str,
+    block: str = "basic",
+) -> Net:
+    """A residual network that computes what one of torch with the same weights does."""
     return resnet(
-        (2, 2, 2, 2),
+        blocks,
         outputs,
         norm,
         width,
@@ -43,4 +59,6 @@ def resnet18(
         conv_bias=norm is None,
         padding=1,
         identity_start=identity_start,
+        block=block,
+        stem=stem,
     )

@@ -14,9 +14,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
+from onebasin._core.files import replacing
+from onebasin._core.text import readable
 from onebasin.report import figures, palette, parts, reading
 from onebasin.store.manifest import version_of
-from onebasin.store.tensors import replacing
 from onebasin.studies import StudyError
 
 NAME = "report.html"
@@ -47,17 +48,22 @@ def write(runs: Sequence[reading.Run], out: str | Path | None = None) -> Path:
     """Writes the report of runs that were read."""
     path = runs[0].folder / NAME if out is None else Path(out)
     if path.is_dir():
-        raise StudyError(f"got {path} for the report, which is a folder: name a file in it")
+        raise StudyError(
+            f"got {readable(path)} for the report, which is a folder: name a file in it"
+        )
     if not path.parent.is_dir():
         raise StudyError(
-            f"got {path} for the report, and there is no folder {path.parent}: make it first"
+            f"got {readable(path)} for the report, and there is no folder "
+            f"{readable(path.parent)}: make it first"
         )
-    page = render(runs).encode()
+    page = readable(render(runs)).encode()
     try:
         with replacing(path) as file:
             file.write(page)
     except OSError as error:
-        raise StudyError(f"the report {path} cannot be written: {error.strerror}") from error
+        raise StudyError(
+            f"the report {readable(path)} cannot be written: {error.strerror}"
+        ) from error
     return path
 
 
@@ -115,7 +121,9 @@ def _prose(text: str) -> Markup:
 
 def _data_uri(text: str) -> str:
     # The mark at the front tells spreadsheets that this is UTF-8.
-    return "data:text/csv;charset=utf-8," + urllib.parse.quote("\ufeff" + text, safe="")
+    return "data:text/csv;charset=utf-8," + urllib.parse.quote(
+        "\ufeff" + text, safe="", errors="backslashreplace"
+    )
 
 
 def _plotly() -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
+from typing import Any
 
 from onebasin.report import tables
 from onebasin.report.numbers import MINUS, number
 from onebasin.report.tables import BlockView, CellView, HeadView, RowView, TableView
 from onebasin.studies import Cell, Column, Table
+from onebasin.studies.sheets import to_text
 
 
 def compared(shown: Sequence[tuple[str, Table]], id: str) -> TableView:
@@ -59,12 +59,10 @@ def compared(shown: Sequence[tuple[str, Table]], id: str) -> TableView:
 
 def to_csv(shown: Sequence[tuple[str, Table]], columns: Sequence[Column]) -> str:
     """The numbers of all runs and their differences as text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [name for name, _ in shown]
     head = [f"{name}: {c.key}" for name in names for c in columns]
     head += [f"{name} - {names[0]}: {c.key}" for name in names[1:] for c in columns]
-    writer.writerow(["group", "row", *head])
+    rows: list[list[Any]] = [["group", "row", *head]]
     found = [table for _, table in shown]
     for group, label in _labels(found):
         values = [
@@ -77,8 +75,8 @@ def to_csv(shown: Sequence[tuple[str, Table]], columns: Sequence[Column]) -> str
             for a, b in zip(values[0], later, strict=True)
         ]
         flat = [value for row in values for value in row] + changes
-        writer.writerow([group, label, *("" if value is None else value for value in flat)])
-    return text.getvalue()
+        rows.append([group, label, *flat])
+    return to_text(rows)
 
 
 def _block(column: Column, shown: Sequence[tuple[str, Table]], notes: tables.Notes) -> BlockView:

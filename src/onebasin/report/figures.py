@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from onebasin._core.text import readable
 from onebasin.report import palette
 from onebasin.studies import Axis, Figure, Map, Panel, Series
 
@@ -120,10 +121,23 @@ def _tells(entries: Iterable[LegendView]) -> bool:
 
 def safe_json(content: Any) -> str:
     """JSON that may stand inside a script element, whatever its texts hold."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        _readable(content), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
+
+
+def _readable(content: Any) -> Any:
+    """The same with texts as they can be read; long lists are of numbers."""
+    if isinstance(content, str):
+        return readable(content)
+    if isinstance(content, dict):
+        return {key: _readable(value) for key, value in content.items()}
+    if isinstance(content, list) and not (content and isinstance(content[0], float | None)):
+        return [_readable(value) for value in content]
+    return content
 
 
 def _panel(panel: Panel, looks: dict[tuple[str, str], palette.Look]) -> dict[str, Any]:

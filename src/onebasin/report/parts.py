@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from onebasin._core.text import readable
 from onebasin.report import comparing, figures, palette, tables
 from onebasin.report.figures import FigureView
 from onebasin.report.numbers import NOTHING, day, seconds
@@ -133,7 +134,7 @@ def _facts(run: Run) -> dict[str, str]:
     data = note.config.get("data") or note.config.get("dataset") or NOTHING
     return {
         "Study": note.study,
-        "Run": str(run.folder),
+        "Run": readable(run.folder),
         "Data": str(data),
         **({"Model": str(note.config["model"])} if note.config.get("model") else {}),
         "Started": day(note.started),

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
+from onebasin._core.text import readable
 from onebasin.report.numbers import NOTHING
-from onebasin.studies import Section, StudyError, read_run
-from onebasin.studies.folder import RUN, SECTION, STAGE, times_of, with_times
-
-
-class _StageNote(BaseModel):
-    name: str
-    title: str
-    fingerprint: str | None = None
-
-
-class _RunNote(BaseModel):
-    study: str
-    title: str
-    text: str = ""
-    stages: list[_StageNote]
-    config: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    machine: dict[str, str] = {}
-    started: str = ""
+from onebasin.studies import Section, StudyError
+from onebasin.studies.folder import read_stage, run_note
+from onebasin.studies.notes import Named, RunNote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +41,7 @@ class Run:
 
     folder: Path
     name: str
-    note: _RunNote
+    note: RunNote
     stages: list[StageResult]
 
     @property
@@ -117,60 +99,35 @@ def _text(value: Any) -> str:
 
 
 def _read(folder: Path, name: str) -> Run:
-    content = read_run(folder)
-    try:
-        note = _RunNote.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise StudyError(
-            f"{folder / RUN} is damaged ({where}: {first['msg'].lower()}): give the command that "
-            "made the run again"
-        ) from None
+    note = run_note(folder)
     return Run(folder, name, note, [_stage(folder, stage) for stage in note.stages])
 
 
-def _stage(folder: Path, stage: _StageNote) -> StageResult:
+def _stage(folder: Path, stage: Named) -> StageResult:
     """A stage, as missing where its files are not there, not whole or another configuration's."""
     absent = StageResult(stage.name, stage.title, None)
-    place = folder / "stages" / stage.name
     try:
-        content = json.loads((place / STAGE).read_text(encoding="utf-8"))
-        text = (place / SECTION).read_bytes()
-        whole = hashlib.sha256(text).hexdigest() == content["files"][SECTION]
-        current = stage.fingerprint in (None, content["fingerprint"])
-        if not whole:
-            return dataclasses.replace(
-                absent, fault=f"{place / SECTION} has changed since it was written"
-            )
-        if not current:
-            return absent
-        section = with_times(Section.model_validate_json(text), times_of(content))
-        return StageResult(
-            stage.name,
-            section.title,
-            section,
-            float(content["seconds"]),
-            content["finished"],
-            content.get("machine", {}),
-        )
-    except FileNotFoundError:
+        found = read_stage(folder, stage.name, stage.fingerprint)
+    except StudyError as error:
+        return dataclasses.replace(absent, fault=str(error))
+    if found is None:
         return absent
-    except OSError as error:
-        return dataclasses.replace(
-            absent, fault=f"{error.filename} cannot be read ({error.strerror})"
-        )
-    except (ValueError, KeyError, TypeError):
-        return dataclasses.replace(absent, fault=f"{place / STAGE} is damaged")
+    note = found.note
+    return StageResult(
+        stage.name, found.shown.title, found.shown, note.seconds, note.finished, note.machine
+    )
 
 
 def _names(places: Sequence[Path]) -> list[str]:
     """The last part of each path, and as many before it as tell them apart."""
     for depth in range(1, max(len(place.parts) for place in places) + 1):
-        names = ["/".join(part for part in p.parts[-depth:] if part != p.anchor) for p in places]
+        names = [
+            readable("/".join(part for part in p.parts[-depth:] if part != p.anchor))
+            for p in places
+        ]
         if len(set(names)) == len(names):
             return names
-    return [str(place) for place in places]
+    return [readable(place) for place in places]
 
 
 def by_study(runs: Iterable[Run]) -> list[list[Run]]:

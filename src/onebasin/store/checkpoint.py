@@ -1,39 +1,41 @@
 """One network, or stacked draws of it, in one safetensors file.
 
 Tensors are keyed by their path in the parameter tree, as `Dense_0/kernel`. The metadata of the
-header say `format`, `version` and, for stacked draws, how many: `draws`. Files that other programs
-wrote, without these metadata, are read by the same rules.
+header say `format`, `version`, a checksum and, for stacked draws, how many: `draws`. Files that
+other programs wrote, without these metadata, are read by the same rules.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
+from onebasin._core.files import FileError, replacing
 from onebasin.posterior import Draws
-from onebasin.posterior.trees import is_float
-from onebasin.store.errors import CheckpointError, StoreError
-from onebasin.store.leaves import is_key, named, widened
-from onebasin.store.tensors import NAMES, replacing, write_tensors
+from onebasin.store.errors import CheckpointError, StoreError, checked_path
+from onebasin.store.leaves import is_key, named
+from onebasin.store.reading import TensorFile, why
+from onebasin.store.tensors import NAMES, SEAL, Checksum, write_sealed
+from onebasin.store.values import as_parameter, check_type, warn_unless_finite
 
 FORMAT = "onebasin-params"
-VERSION = 1
-FLOATS = ("F64", "F32", "F16", "BF16")
-WHOLE = ("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
+VERSION = 2
+# Files of the first version have no checksum.
+UNSEALED = 1
 
 
 def save_params(path: str | os.PathLike[str], params: Any) -> None:
     """Writes a network, or stacked draws, to a safetensors file.
 
-    The file appears under its name when it is complete: a run that is cut off leaves what was
-    there before.
+    The file appears under its name when it is complete, with the sha256 of what it holds, by which
+    `load_params` notices damage: a run that is cut off leaves what was there before. A link of that
+    name is replaced, and what it leads to is left alone.
 
     Args:
         path: The file. Its folder must exist.
@@ -53,7 +55,7 @@ def save_params(path: str | os.PathLike[str], params: Any) -> None:
         ...     load_params(os.path.join(folder, "a.safetensors"), like=params)["Dense_0"]["bias"]
         Array([0., 0.], dtype=float32)
     """
-    path = Path(path)
+    path = checked_path(path, CheckpointError)
     metadata = {"format": FORMAT, "version": str(VERSION)}
     if isinstance(params, Draws):
         metadata["draws"] = str(len(params))
@@ -66,7 +68,8 @@ def load_params(path: str | os.PathLike[str], like: Any) -> Any:
 
     The file holds draws if every tensor has one axis more than the model's; that axis is the draw.
     Names may also be written with dots (`Dense_0.kernel`). Half precision is read as float32, and
-    float64 stays so only where JAX has 64-bit types switched on.
+    float64 stays so only where JAX has 64-bit types switched on; values that float32 cannot hold
+    are refused then. Values in files of others that are NaN or infinite come with a warning.
 
     Args:
         path: The file.
@@ -76,21 +79,54 @@ def load_params(path: str | os.PathLike[str], like: Any) -> Any:
         Parameters in the structure of `like`, or `Draws` of them.
 
     Raises:
-        CheckpointError: If the file cannot be read, or is not of this model; it names the first
-            tensor that is missing, is unexpected, or has another shape.
+        CheckpointError: If the file cannot be read, has changed since it was written, or is not of
+            this model; it names the first tensor that is missing, is unexpected, or has another
+            shape.
     """
-    path = Path(path)
+    path = checked_path(path, CheckpointError)
     expected = _named(like)
     with _opened(path) as file:
-        keys = _matched(path, file.keys(), list(expected))
-        parts = {name: file.get_slice(key) for name, key in keys.items()}
-        shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
-        types = {name: part.get_dtype() for name, part in parts.items()}
+        keys = _matched(path, file.header.shapes, list(expected))
+        shapes = {name: file.header.shapes[key] for name, key in keys.items()}
         lead = _check_shapes(path, shapes, {name: np.shape(x) for name, x in expected.items()})
-        _check_types(path, types, expected)
-        leaves = [widened(file.get_tensor(key)) for key in keys.values()]
-    tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        for name, key in keys.items():
+            check_type(path, name, file.header.dtypes[key], expected[name])
+        found = _read(file)
+    tree = jax.tree.unflatten(jax.tree.structure(like), [found[key] for key in keys.values()])
     return Draws(tree) if lead else tree
+
+
+def is_sealed(metadata: Mapping[str, str]) -> bool:
+    """Whether a file with these metadata has a checksum, or should have."""
+    ours = metadata.get("format") == FORMAT and metadata.get("version") != str(UNSEALED)
+    return ours or SEAL in metadata
+
+
+def _read(file: TensorFile) -> dict[str, jax.Array]:
+    """All tensors of a file, each read once, and what the checksum says of them."""
+    said = file.header.metadata
+    checksum = Checksum({name: value for name, value in said.items() if name != SEAL})
+    sealed = is_sealed(said)
+    found, unfit = {}, None
+    for key in sorted(file.header.shapes):
+        array = file.tensor(key)
+        if sealed:
+            checksum.add(key, array)
+        try:
+            found[key] = as_parameter(file.path, key, array)
+        except CheckpointError as error:
+            # That the file is damaged is the better reason.
+            unfit = unfit or error
+    if sealed and checksum.hexdigest() != said.get(SEAL):
+        raise CheckpointError(
+            f"the file {file.path} has changed since it was written, its sha256 says: take "
+            "another copy."
+        )
+    if unfit is not None:
+        raise unfit
+    if not sealed:
+        warn_unless_finite(file.path, found)
+    return found
 
 
 def _named(tree: Any) -> dict[str, Any]:
@@ -112,13 +148,13 @@ def _tensor(path: Path, name: str, leaf: Any) -> np.ndarray:
 
 
 def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise CheckpointError(
             f"the file {path} cannot be written: there is no folder {path.parent}."
         )
     try:
         with replacing(path) as file:
-            write_tensors(file, tensors, metadata)
+            write_sealed(file, tensors, metadata)
     except OSError as error:
         raise CheckpointError(
             f"the file {path} cannot be written ({error.strerror or error}): name another file."
@@ -126,26 +162,21 @@ def _write(path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str])
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    if path.is_dir():
+def _opened(path: Path) -> Iterator[TensorFile]:
+    if os.path.isdir(path):
         raise CheckpointError(f"{str(path)!r} is a folder, expected a safetensors file.")
-    if not path.exists():
-        raise CheckpointError(f"there is no file {path}: check the path.")
     try:
-        opened = safe_open(path, framework="np")
-    except OSError as error:
-        raise CheckpointError(
-            f"the file {path} cannot be read ({error.strerror or error})."
-        ) from error
-    except SafetensorError as error:
-        raise CheckpointError(
-            f"the file {path} ({path.stat().st_size:,} bytes) is not a safetensors file, or was "
-            "cut off while it was written: save it again with onebasin.store.save_params."
-        ) from error
+        opened = TensorFile(path, follow=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no file {path}: check the path.") from error
+    except (OSError, FileError) as error:
+        raise CheckpointError(f"the file {path} {why(error)}.") from error
+    except StoreError as error:
+        raise CheckpointError(f"{error}: save it again with onebasin.store.save_params.") from error
     with opened as file:
-        metadata = file.metadata() or {}
+        metadata = file.header.metadata
         version = metadata.get("version", "")
-        if metadata.get("format") == FORMAT and version != str(VERSION):
+        if metadata.get("format") == FORMAT and version not in (str(UNSEALED), str(VERSION)):
             raise CheckpointError(
                 f"the file {path} has version {version!r} of its format, and this onebasin "
                 f"reads {VERSION}: update onebasin."
@@ -199,13 +230,3 @@ def _check_shapes(
             f"the file {path} holds an empty population: its tensors have 0 draws."
         )
     return lead
-
-
-def _check_types(path: Path, types: dict[str, str], expected: dict[str, Any]) -> None:
-    for name, kind in types.items():
-        if kind not in (FLOATS if is_float(expected[name]) else WHOLE):
-            wanted = "floating point" if is_float(expected[name]) else "integers, as the model has"
-            raise CheckpointError(
-                f"the file {path} has the tensor {name!r} of type {kind}, expected {wanted}: "
-                "convert it."
-            )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
+import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
+from onebasin._core.files import FileError, inside
 from onebasin.store.errors import StoreError
-from onebasin.store.manifest import NAME, Entry, Manifest, Stream, now
-from onebasin.store.tensors import Header, read_header, sha256_of
+from onebasin.store.hashes import sha256_known
+from onebasin.store.manifest_file import NAME
+from onebasin.store.reading import Header, TensorFile, why
+from onebasin.store.records import Entry, Manifest, Stream
 
 SHARD = "onebasin-shard"
 OTHER_RUN = "is not of this run"
-FOLDERS = ("streams", "states")
+
+Hash = Callable[[TensorFile], str]
 
 
 def shard_metadata(run: str, name: str, index: int) -> dict[str, str]:
@@ -21,7 +26,7 @@ def shard_metadata(run: str, name: str, index: int) -> dict[str, str]:
 
 
 def faults(
-    folder: Path, manifest: Manifest, *, only: str | None = None, hashes: bool = False
+    folder: Path, manifest: Manifest, *, only: str | None = None, hashed: Hash | None = None
 ) -> dict[str, str]:
     """What is wrong with the files of a run, as a clause for each that is bad.
 
@@ -29,44 +34,62 @@ def faults(
         folder: The folder of the run.
         manifest: What should be there.
         only: Look at the shards of this stream alone.
-        hashes: Read the files whole and compare their hashes; else only sizes and headers.
+        hashed: How hashes are found, where they are to be compared: `sha256_known`, or
+            `sha256_anew` to read every file; else only sizes and headers are.
     """
     found = {}
     for name, stream in manifest.streams.items():
         for entry in stream.shards if only in (None, name) else ():
-            found[entry.file] = fault(folder, manifest, name, entry, stream, hashes=hashes)
+            found[entry.file] = fault(folder, manifest.run, name, entry, stream, hashed)
     for name, entry in manifest.states.items() if only is None else ():
-        found[entry.file] = fault(folder, manifest, name, entry, hashes=hashes)
+        found[entry.file] = fault(folder, manifest.run, name, entry, None, hashed)
     return {file: clause for file, clause in found.items() if clause}
 
 
 def fault(
     folder: Path,
-    manifest: Manifest,
+    run: str,
     name: str,
     entry: Entry,
     stream: Stream | None = None,
-    *,
-    hashes: bool = False,
+    hashed: Hash | None = None,
 ) -> str:
     """What is wrong with one file, as a clause that begins with a verb; empty if nothing is."""
-    path, size = folder / entry.file, 0
     try:
-        size = path.stat().st_size
-        header = read_header(path)
-        got = sha256_of(path) if hashes and entry.sha256 else entry.sha256
-    except FileNotFoundError:
+        with TensorFile(inside(folder, entry.file)) as file:
+            return fault_of(file, run, name, entry, stream, hashed)
+    except (OSError, ValueError) as error:
+        return unread(folder, entry, error)
+
+
+def unread(folder: Path, entry: Entry, error: Exception) -> str:
+    """Why a file could not even be opened, as a clause."""
+    if isinstance(error, FileNotFoundError):
         return "is missing"
-    except StoreError:
-        how = "truncated" if size < entry.bytes else "damaged"
-        return f"is {how}: it has {size:,} bytes, expected {entry.bytes:,}, and no valid header"
-    except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
-    clause = _identity(header, manifest, name, entry) or _layout(header, entry, stream)
+    if isinstance(error, FileError):
+        return _of_another_kind(folder, entry) or why(error)
+    if not isinstance(error, StoreError):
+        return why(error)
+    size = os.path.getsize(folder / entry.file)
+    how = "truncated" if size < entry.bytes else "damaged"
+    return f"is {how}: it has {size:,} bytes, expected {entry.bytes:,}, and no valid header"
+
+
+def fault_of(
+    file: TensorFile,
+    run: str,
+    name: str,
+    entry: Entry,
+    stream: Stream | None,
+    hashed: Hash | None = sha256_known,
+) -> str:
+    """What is wrong with an open file, as a clause; empty if nothing is."""
+    clause = _identity(file.header, run, name, entry) or _layout(file.header, entry, stream)
     if clause:
         return clause
-    if size != entry.bytes:
-        return f"has {size:,} bytes, expected {entry.bytes:,}"
+    if file.size != entry.bytes:
+        return f"has {file.size:,} bytes, expected {entry.bytes:,}"
+    got = hashed(file) if hashed and entry.sha256 else entry.sha256
     if got != entry.sha256:
         return f"was edited, or its bytes have changed: sha256 {got}, expected {entry.sha256}"
     return ""
@@ -79,41 +102,34 @@ def sentence(folder: Path, found: dict[str, str]) -> str:
     return f"{several}{clauses}"
 
 
-def rebuild(folder: Path) -> Manifest:
-    """A manifest from what the files say of themselves, where the real one cannot be trusted.
-
-    Of files of several runs the larger part is taken. Hashes, config and notes are lost.
-
-    Raises:
-        StoreError: If no file speaks for itself.
-    """
-    headers = {}
-    for path in sorted(path for kind in FOLDERS for path in (folder / kind).glob("*.safetensors")):
-        try:
-            header = read_header(path)
-        except (StoreError, OSError):
-            continue
-        if header.metadata.get("format") == SHARD:
-            headers[path] = header
-    if not headers:
-        raise StoreError(f"there is no run in {folder}: no file in it can be read as part of one.")
-    runs = Counter(header.metadata["run"] for header in headers.values())
-    manifest = Manifest(runs.most_common(1)[0][0], {}, {}, (), "", now())
-    for path, header in headers.items():
-        if header.metadata["run"] == manifest.run:
-            manifest = _with_file(manifest, folder, path, header)
-    return manifest
+def way_back(folder: Path) -> str:
+    """What to do about a bad file, in an error."""
+    return (
+        f"restore what is bad, go back to the transaction before with `onebasin recover {folder}`"
+    )
 
 
-def _identity(header: Header, manifest: Manifest, name: str, entry: Entry) -> str:
-    wanted = shard_metadata(manifest.run, name, entry.index)
+def _of_another_kind(folder: Path, entry: Entry) -> str:
+    for path in (folder / entry.file).parent, folder / entry.file:
+        if path.is_symlink():
+            what = "is" if path.name in entry.file.rpartition("/")[2] else "lies behind"
+            return f"{what} a link, and links in a run are not followed"
+    try:
+        mode = os.lstat(folder / entry.file).st_mode
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(mode) else "is no regular file"
+
+
+def _identity(header: Header, run: str, name: str, entry: Entry) -> str:
+    wanted = shard_metadata(run, name, entry.index)
     said = header.metadata
     if said.get("format") != SHARD:
         return "is not a file that onebasin wrote for a run"
     if said.get("run") != wanted["run"]:
         return (
-            f"{OTHER_RUN}: it says run {said.get('run')}, and {NAME} says {manifest.run} (either "
-            "may have come from another folder)"
+            f"{OTHER_RUN}: it says run {said.get('run')}, and {NAME} says {run} (either may have "
+            "come from another folder)"
         )
     if (said.get("name"), said.get("index")) != (name, wanted["index"]):
         return (
@@ -135,18 +151,3 @@ def _layout(header: Header, entry: Entry, stream: Stream | None) -> str:
                 f"and {(entry.draws, *shape)}"
             )
     return ""
-
-
-def _with_file(manifest: Manifest, folder: Path, path: Path, header: Header) -> Manifest:
-    name, index = header.metadata["name"], int(header.metadata["index"])
-    file = path.relative_to(folder).as_posix()
-    entry = Entry(file, path.stat().st_size, "", index)
-    if path.parent.name == "states":
-        return dataclasses.replace(manifest, states={**manifest.states, name: entry})
-    leaves = {leaf: (header.dtypes[leaf], shape[1:]) for leaf, shape in header.shapes.items()}
-    draws = next(iter(header.shapes.values()))[0]
-    before = manifest.streams.get(name, Stream(leaves))
-    shards = (*before.shards, dataclasses.replace(entry, draws=draws))
-    return dataclasses.replace(
-        manifest, streams={**manifest.streams, name: Stream(before.leaves, shards)}
-    )

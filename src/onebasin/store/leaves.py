@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin._core.files import parse_json
 from onebasin.posterior.trees import named_leaves
 from onebasin.store.errors import StoreError
 from onebasin.store.tensors import NAMES
@@ -71,14 +72,41 @@ def encode(leaves: Mapping[str, Any], where: str) -> tuple[dict[str, np.ndarray]
     return arrays, {KEYS: json.dumps(keys)} if keys else {}
 
 
-def key_names(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Which tensors are random keys, and of which kind."""
-    return json.loads(metadata.get(KEYS, "{}"))
+def key_names(metadata: Mapping[str, str], names: Collection[str], where: str) -> dict[str, str]:
+    """Which tensors are random keys, and of which kind.
+
+    Args:
+        metadata: Those of the file.
+        names: The tensors in it.
+        where: The file, in an error.
+
+    Raises:
+        StoreError: If the metadata say something else.
+    """
+    try:
+        found = parse_json(metadata.get(KEYS, "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not set(found) <= set(names):
+        raise StoreError(f"{where} names random keys that it does not hold: it was edited.")
+    return found
 
 
 def decode(array: np.ndarray, impl: str | None) -> Any:
-    """An array as it was before `encode`; random keys are wrapped again."""
-    return array if impl is None else jax.random.wrap_key_data(jnp.array(array), impl=impl)
+    """An array as it was before `encode`; random keys are wrapped again.
+
+    Raises:
+        StoreError: If it cannot hold keys of that kind.
+    """
+    if impl is None:
+        return array
+    try:
+        return jax.random.wrap_key_data(jnp.array(array), impl=impl)
+    except (ValueError, TypeError) as error:
+        raise StoreError(
+            f"an array of type {array.dtype} and shape {array.shape} is said to hold random keys "
+            f"of the kind {impl!r:.60}, and cannot: the file that it is from was edited."
+        ) from error
 
 
 def restore(
@@ -119,6 +147,9 @@ def nested(leaves: Mapping[str, Any]) -> Any:
         >>> from onebasin.store.leaves import nested
         >>> nested({"Dense_0/kernel": 1, "Dense_0/bias": 2, "scale": 3})
         {'Dense_0': {'kernel': 1, 'bias': 2}, 'scale': 3}
+
+    Raises:
+        StoreError: If a leaf has the name of a part.
     """
     if set(leaves) == {"params"}:
         return leaves["params"]
@@ -128,6 +159,8 @@ def nested(leaves: Mapping[str, Any]) -> Any:
         node = tree
         for folder in folders:
             node = node.setdefault(folder, {})
+            _check_part(node, name)
+        _check_part(node if last not in node else None, name)
         node[last] = leaf
     return tree
 
@@ -135,6 +168,14 @@ def nested(leaves: Mapping[str, Any]) -> Any:
 def widened(array: np.ndarray) -> jax.Array:
     """An array as parameters have it: half precision becomes float32. The memory is its own."""
     return jnp.array(array.astype(np.float32) if array.dtype in SHORT else array)
+
+
+def _check_part(node: Any, name: str) -> None:
+    if not isinstance(node, dict):
+        raise StoreError(
+            f"the leaf {name!r:.100} has the name of a part that holds others: the file that it "
+            "is from was edited, or pass `like`."
+        )
 
 
 def _matched(leaves: Mapping[str, Any], like: Any, where: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import weakref
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from onebasin.store.errors import StoreError
 
 NAME = ".lock"
+# A link would be followed out of the folder, and a pipe waited for.
+SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 
 _held: weakref.WeakValueDictionary[str, Lock] = weakref.WeakValueDictionary()
 
@@ -24,7 +27,8 @@ class Lock:
         folder: The folder; a file in it carries the lock.
 
     Raises:
-        StoreError: If another process holds it.
+        OSError: If that file cannot be made.
+        StoreError: If another process holds it, or the file is a link or no regular one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +36,7 @@ class Lock:
         before = _held.get(place)
         if before is not None:
             before.release()
-        file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        file = _opened(folder, os.O_RDWR | os.O_CREAT)
         self._close = weakref.finalize(self, os.close, file)
         if not _try_lock(file):
             self.release()
@@ -55,13 +59,26 @@ class Lock:
 def is_held(folder: Path) -> bool:
     """Whether some process may write to a folder; whoever it is keeps the lock."""
     try:
-        file = os.open(folder / NAME, os.O_RDONLY)
-    except OSError:
+        file = _opened(folder, os.O_RDONLY)
+    except (OSError, StoreError):
         return False
     try:
         return not _try_lock(file, shared=True)
     finally:
         os.close(file)
+
+
+def _opened(folder: Path, how: int) -> int:
+    """The file of a lock, if it is a regular one."""
+    path = folder / NAME
+    unfit = StoreError(f"the file {path} is a link, or no regular file: remove it.")
+    if path.is_symlink():
+        raise unfit
+    file = os.open(path, how | SAFE, 0o666)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise unfit
+    return file
 
 
 def _try_lock(file: int, *, shared: bool = False) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import re
+import os
 import warnings
 from pathlib import Path
 from typing import Any, Literal
 
-from onebasin.store.damage import FOLDERS, OTHER_RUN, faults, rebuild, sentence
-from onebasin.store.errors import DamageWarning, StoreError
+from onebasin.store.damage import OTHER_RUN, Hash, faults, sentence, way_back
+from onebasin.store.errors import DamageWarning, ManifestError, StoreError
+from onebasin.store.hashes import sha256_known
 from onebasin.store.lock import Lock
-from onebasin.store.manifest import NAME, Manifest, difference, versions
+from onebasin.store.manifest import difference, versions
+from onebasin.store.manifest_file import NAME, PREVIOUS, read_manifest
+from onebasin.store.rebuilding import check_folders, files_of_runs, rebuild
+from onebasin.store.records import Manifest
 
 Damaged = Literal["error", "skip"]
-
-_OURS = re.compile(r"\.?[A-Za-z0-9_-]+-\d{6,}\.safetensors(\..+\.partial)?")
 
 
 def check_damaged(damaged: str) -> str:
@@ -45,7 +48,7 @@ def for_reading(folder: Path, damaged: Damaged) -> Manifest:
         lost = bool(found) and len(foreign) == len(manifest.files)
         if lost or (found and damaged == "error"):
             raise StoreError(
-                sentence(folder, found) + ": restore what is bad, or read what is left with "
+                f"{sentence(folder, found)}: {way_back(folder)}, or read what is left with "
                 "Run.open(..., damaged='skip')."
             )
     except StoreError as error:
@@ -63,18 +66,46 @@ def for_reading(folder: Path, damaged: Damaged) -> Manifest:
     return manifest
 
 
+def has_run(folder: Path) -> bool:
+    """Whether a folder has a run.
+
+    Raises:
+        StoreError: If it has the files of one without their manifest.
+    """
+    if os.path.lexists(folder / NAME):
+        return True
+    left = files_of_runs(folder)
+    if left or os.path.lexists(folder / PREVIOUS):
+        what = f"{len(left)} files of a run" if left else PREVIOUS
+        raise StoreError(
+            f"the folder {folder} has {what}, and its {NAME} is lost: {way_back(folder)}, read "
+            "what is left with Run.open(..., damaged='skip'), or begin in another folder."
+        )
+    return False
+
+
 def check_free(folder: Path) -> None:
     """Refuses a folder that has a run."""
-    if (folder / NAME).exists():
+    if has_run(folder):
         raise StoreError(
             f"there is already a run in {folder}: continue it with Run.continue_or_create, or name "
             "another folder."
         )
 
 
-def for_writing(folder: Path, asked: dict[str, Any]) -> Manifest:
-    """The manifest of a run that was asked to do the same and is whole."""
-    manifest, found = _settled(folder)
+def for_writing(folder: Path, asked: dict[str, Any], *, whole: bool) -> Manifest:
+    """The manifest of a run that was asked to do the same and is good.
+
+    Args:
+        folder: The folder of the run.
+        asked: Its config and seeds.
+        whole: Whether every file is compared with its hash, for which it is read.
+    """
+    try:
+        manifest, found = _settled(folder, sha256_known if whole else None)
+    except ManifestError as error:
+        said = str(error).rstrip(".")
+        raise StoreError(f"{said}: {way_back(folder)}, or begin in another folder.") from error
     for name, value in asked.items():
         differs = difference(value, getattr(manifest, name), name)
         if differs:
@@ -84,7 +115,7 @@ def for_writing(folder: Path, asked: dict[str, Any]) -> Manifest:
             )
     if found:
         raise StoreError(
-            sentence(folder, found) + ": restore what is bad, or begin in another folder."
+            f"{sentence(folder, found)}: {way_back(folder)}, or begin in another folder."
         )
     with_what = versions()
     if manifest.versions[-1] != with_what:
@@ -94,20 +125,22 @@ def for_writing(folder: Path, asked: dict[str, Any]) -> Manifest:
 
 def remove_leftovers(folder: Path, manifest: Manifest) -> None:
     """Removes what interrupted transactions left: files of ours that the manifest does not name."""
-    known = {folder / file for file in manifest.files}
-    for path in [path for kind in FOLDERS for path in (folder / kind).glob("*")]:
-        if _OURS.fullmatch(path.name) and path not in known:
-            path.unlink(missing_ok=True)
-    for path in folder.glob(f".{NAME}.*.partial"):
-        path.unlink(missing_ok=True)
+    known = {folder / file for file in manifest.kept}
+    half = [*folder.glob(f".{NAME}.*.partial"), *folder.glob(f".{PREVIOUS}.*.partial")]
+    for path in [*files_of_runs(folder, partial=True), *half]:
+        if path not in known:
+            # A folder that somebody called so is none of ours.
+            with contextlib.suppress(IsADirectoryError, PermissionError):
+                path.unlink(missing_ok=True)
 
 
-def _settled(folder: Path) -> tuple[Manifest, dict[str, str]]:
+def _settled(folder: Path, hashed: Hash | None = None) -> tuple[Manifest, dict[str, str]]:
     """The manifest and what is wrong, looking again if a writer replaced it meanwhile."""
-    manifest = Manifest.read(folder)
-    found = faults(folder, manifest)
-    while found and (newer := Manifest.read(folder)) != manifest:
-        manifest, found = newer, faults(folder, newer)
+    check_folders(folder)
+    manifest = read_manifest(folder)
+    found = faults(folder, manifest, hashed=hashed)
+    while found and (newer := read_manifest(folder)) != manifest:
+        manifest, found = newer, faults(folder, newer, hashed=hashed)
     return manifest, found
 
 

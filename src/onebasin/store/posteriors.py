@@ -5,31 +5,30 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin._core.files import FileError, parse_json, replacing
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.posterior.trees import named_leaves
-from onebasin.store.errors import StoreError
+from onebasin.store.errors import StoreError, checked_path
 from onebasin.store.leaves import arranged, decode, encode, key_names, named, nested
 from onebasin.store.manifest import plain
-from onebasin.store.tensors import (
-    SEAL,
-    checksum_of,
-    map_tensors,
-    read_header,
-    replacing,
-    write_sealed,
-)
+from onebasin.store.reading import TensorFile, is_whole, why
+from onebasin.store.tensors import SEAL, write_sealed
 
 FORMAT = "onebasin-posterior"
-VERSION = "1"
+VERSION = "2"
+# Files of the first version may be without a checksum.
+UNSEALED = "1"
 FORMS = {form.__name__: form for form in (Draws, Gaussian, Mixture)}
+# The most bytes that are copied into memory without being asked for.
+MEMORY = 2**33
 
 
 def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) -> None:
@@ -54,7 +53,7 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
         >>> store.load(path)
         Gaussian(3 weights, rank 2)
     """
-    path = Path(path)
+    path = checked_path(path)
     arrays, metadata = parts_of(posterior, f"the file {path}")
     try:
         with replacing(path) as file:
@@ -66,41 +65,54 @@ def save(path: str | os.PathLike[str], posterior: Draws | Gaussian | Mixture) ->
 
 
 def load(
-    path: str | os.PathLike[str], like: Any = None, *, check: bool = True
+    path: str | os.PathLike[str],
+    like: Any = None,
+    *,
+    check: bool = True,
+    mapped: bool = False,
+    memory: int = MEMORY,
 ) -> Draws | Gaussian | Mixture:
     """Reads a posterior that `save` wrote, with every type as it was.
 
     Args:
         path: The file.
         like: Parameters of one network, for their structure; nested dictionaries without it.
-        check: Whether to compare the file with its checksum, for which all of it is read once.
+        check: Whether to compare what is read with the checksum of the file.
+        mapped: Leave draws in the file, which is then read when they are used: for draws that do
+            not fit into memory. Whoever edits the file later changes them, and a file that is cut
+            ends the process with a bus error: for files that nobody else writes to.
+        memory: Refuse to copy a file of more bytes than this.
 
     Returns:
-        What was saved. Draws are read-only NumPy arrays, which are not in memory before they are
-        used.
+        What was saved. Draws are read-only NumPy arrays.
 
     Raises:
-        StoreError: If the file cannot be read, has changed since it was written, or holds no
-            posterior of this model.
+        StoreError: If the file cannot be read, has changed since it was written, holds no
+            posterior of this model, or is larger than `memory`.
     """
-    path = Path(path)
+    path = checked_path(path)
     try:
-        header = read_header(path)
-        arrays = map_tensors(path)
-    except OSError as error:
-        raise StoreError(f"the file {path} cannot be read ({error.strerror or error}).") from error
-    if check:
-        _check_seal(arrays, header.metadata, path)
-    return posterior_of(arrays, header.metadata, like, f"the file {path}")
-
-
-def _check_seal(arrays: Mapping[str, np.ndarray], said: Mapping[str, str], path: Path) -> None:
-    """Refuses a file that has changed since it was written; some have no checksum, and pass."""
-    rest = {name: value for name, value in said.items() if name != SEAL}
-    if SEAL in said and checksum_of(arrays, rest) != said[SEAL]:
+        with TensorFile(path, follow=True) as file:
+            if not mapped:
+                check_size(f"the file {path}", file.size, memory)
+            arrays, said = file.arrays(mapped=mapped), file.header.metadata
+    except (OSError, FileError) as error:
+        raise StoreError(f"the file {path} {why(error)}.") from error
+    sealed = SEAL in said or said.get("version") != UNSEALED
+    if check and sealed and said.get("format") == FORMAT and not is_whole(arrays, said):
         raise StoreError(
             f"the file {path} has changed since it was written, its sha256 says: take another "
             "copy, or pass check=False to read it as it is."
+        )
+    return posterior_of(arrays, said, like, f"the file {path}")
+
+
+def check_size(what: str, size: int, memory: int) -> None:
+    """Refuses to copy more into memory than was allowed."""
+    if size > memory:
+        raise StoreError(
+            f"{what} takes {size:,} bytes in memory, and memory={memory:,} allows no more: allow "
+            "more, or leave it on disk with mapped=True."
         )
 
 
@@ -142,15 +154,22 @@ def posterior_of(
         raise StoreError(
             f"{where} holds no posterior that onebasin saved: networks are read by load_params."
         )
-    if said.get("version") != VERSION:
+    if said.get("version") not in (UNSEALED, VERSION):
         raise StoreError(
             f"{where} has version {said.get('version')} of its format, and this onebasin "
             f"reads {VERSION}: update onebasin."
         )
-    keys = key_names(said)
-    leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
-    found = _form(form, leaves, like, where)
-    return dataclasses.replace(found, info=json.loads(said.get("info", "null")))
+    keys = key_names(said, arrays, where)
+    try:
+        leaves = {name: decode(array, keys.get(name)) for name, array in arrays.items()}
+        found = _form(form, leaves, like, where)
+        return dataclasses.replace(found, info=parse_json(said.get("info", "null")))
+    except StoreError as error:
+        if where in str(error):
+            raise
+        raise StoreError(f"{where} cannot be read: {error}") from error
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
+        raise StoreError(f"{where} does not hold a {form}: {error}.") from error
 
 
 def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
@@ -170,8 +189,13 @@ def draws_of(leaves: Mapping[str, Any], like: Any, where: str) -> Draws:
             f"{where} has no leaves under 'params', expected those of Draws; it has "
             f"{', '.join(leaves)}."
         )
-    rest = (_part(leaves, name, None, where) for name in ("mode", "log_density", "statistics"))
-    return Draws(params, *rest)
+    mode, density, statistics = (
+        _part(leaves, name, None, where) for name in ("mode", "log_density", "statistics")
+    )
+    for name, part in (("mode", mode), ("log_density", density)):
+        if isinstance(part, dict):
+            raise StoreError(f"{where} has several leaves under {name!r}, expected one.")
+    return Draws(params, mode, density, statistics)
 
 
 def _form(
@@ -181,8 +205,11 @@ def _form(
         return draws_of(leaves, like, where)
     if form == "Gaussian":
         return _gaussian(leaves, like, where)
-    numbers = {int(name.split("/")[1]) for name in leaves if name.startswith("components/")}
-    parts = [_gaussian(_inside(leaves, f"components/{k}"), like, where) for k in sorted(numbers)]
+    found = {re.fullmatch(r"components/(\d{1,9})/.*|weights", name) for name in leaves}
+    if None in found or "weights" not in leaves:
+        raise StoreError(f"{where} does not hold the components and weights of a mixture.")
+    numbers = sorted({int(x.group(1)) for x in found if x and x.group(1)})
+    parts = [_gaussian(_inside(leaves, f"components/{k}"), like, where) for k in numbers]
     return Mixture(parts, leaves["weights"])
 
 

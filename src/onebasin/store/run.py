@@ -5,25 +5,27 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onebasin.posterior import Draws
-from onebasin.store import opening
-from onebasin.store.damage import fault, faults, sentence
+from onebasin.store import opening, recovery
+from onebasin.store.committing import put_manifest, remove_replaced
+from onebasin.store.damage import faults, sentence, way_back
 from onebasin.store.datatree import to_datatree
-from onebasin.store.errors import DamageWarning, StoreError
-from onebasin.store.leaves import decode, key_names, nested, restore
+from onebasin.store.errors import StoreError, checked_path
+from onebasin.store.hashes import sha256_anew
+from onebasin.store.leaves import decode, nested, restore
 from onebasin.store.lock import Lock
-from onebasin.store.manifest import NAME, Manifest, plain
+from onebasin.store.manifest import plain
+from onebasin.store.manifest_file import NAME, read_manifest
 from onebasin.store.opening import Damaged
-from onebasin.store.posteriors import draws_of
-from onebasin.store.stream import StoredStream
-from onebasin.store.tensors import parse, read_header
+from onebasin.store.posteriors import MEMORY, check_size, draws_of
+from onebasin.store.records import Manifest
+from onebasin.store.recovery import Recovery
+from onebasin.store.states import read_state
+from onebasin.store.stream import StoredStream, open_stream
 from onebasin.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -79,12 +81,13 @@ class Run:
         Raises:
             StoreError: If a run lies there already, or the folder cannot be made.
         """
-        folder = Path(path)
+        folder = checked_path(path)
         manifest = Manifest.new(plain(config, "config"), plain(seeds, "seeds"))
         opening.check_free(folder)
         lock = opening.lock(folder)
         opening.check_free(folder)
-        manifest.write(folder)
+        opening.remove_leftovers(folder, manifest)
+        put_manifest(folder, manifest)
         return cls(folder, manifest, lock)
 
     @classmethod
@@ -100,7 +103,8 @@ class Run:
             StoreError: If there is no run, or a file is not as the manifest says; it names all.
         """
         opening.check_damaged(damaged)
-        return cls(Path(path), opening.for_reading(Path(path), damaged), None, damaged)
+        folder = checked_path(path)
+        return cls(folder, opening.for_reading(folder, damaged), None, damaged)
 
     @classmethod
     def continue_or_create(
@@ -108,7 +112,8 @@ class Run:
     ) -> Run:
         """Goes on with the run in a folder if it was asked to do the same, or begins one.
 
-        What an interrupted process left half done is removed.
+        Every file of the run is read once and compared with its hash. What an interrupted process
+        left half done is removed.
 
         Args:
             path: The folder.
@@ -117,17 +122,63 @@ class Run:
 
         Raises:
             StoreError: If the run there has another config or other seeds (it names the first
-                difference), is damaged, or is being written by another process.
+                difference), is damaged, or is being written by another process; or if there are
+                files of a run whose manifest is lost.
         """
-        folder = Path(path)
-        if not (folder / NAME).exists():
+        folder = checked_path(path)
+        if not opening.has_run(folder):
             return cls.create(path, config, seeds)
         asked = {"config": plain(config, "config"), "seeds": plain(seeds, "seeds")}
-        opening.for_writing(folder, asked)
+        opening.for_writing(folder, asked, whole=False)
         lock = opening.lock(folder)
-        manifest = opening.for_writing(folder, asked)
+        manifest = opening.for_writing(folder, asked, whole=True)
         opening.remove_leftovers(folder, manifest)
         return cls(folder, manifest, lock)
+
+    @staticmethod
+    def recovery(path: str | os.PathLike[str]) -> Recovery:
+        """What going back to the transaction before would cost a damaged run; changes nothing.
+
+        Args:
+            path: The folder.
+
+        Raises:
+            StoreError: If there is no way back, as more is bad than the last transaction.
+        """
+        return recovery.plan(checked_path(path))[0]
+
+    @staticmethod
+    def recover(path: str | os.PathLike[str]) -> Recovery:
+        """Takes a damaged run back to the transaction before its last, from where it goes on.
+
+        A run that is whole stays as it is. The command is `onebasin recover RUN`.
+
+        Args:
+            path: The folder.
+
+        Returns:
+            What was bad, and what was given up.
+
+        Raises:
+            StoreError: If there is no way back, as more is bad than the last transaction; or if
+                another process is writing.
+
+        Example:
+            >>> import os, tempfile
+            >>> import numpy as np
+            >>> from onebasin.store import Run
+            >>> folder = os.path.join(tempfile.mkdtemp(), "run")
+            >>> with Run.create(folder, {}) as run:
+            ...     for step in range(2):
+            ...         with run.transaction() as t:
+            ...             t.append("draws", {"w": np.ones((3, 2))})
+            >>> os.remove(os.path.join(folder, "streams", "draws-000001.safetensors"))
+            >>> Run.recover(folder).lost
+            {'draws': 3}
+            >>> Run.open(folder).stream("draws")
+            StoredStream('draws': 3 draws in 1 shard, leaves w)
+        """
+        return recovery.recover(checked_path(path))
 
     @property
     def id(self) -> str:
@@ -220,62 +271,66 @@ class Run:
             StoreError: If there is no such state, its file is damaged, or it is not as `like` is.
         """
         entry = self._known(self._manifest.states, name, "state")
-        path = self.path / entry.file
-        clause = fault(self.path, self._manifest, name, entry, hashes=True)
-        if clause:
-            raise StoreError(f"the file {path} {clause}: restore it, or begin in another folder.")
-        arrays = parse(np.fromfile(path, np.uint8))
-        keys = key_names(read_header(path).metadata)
+        arrays, keys = read_state(self.path, self.id, name, entry)
         if like is None:
             return nested({leaf: decode(x, keys.get(leaf)) for leaf, x in arrays.items()})
-        return restore(arrays, keys, like, f"the state {name!r} in {path}")
+        return restore(arrays, keys, like, f"the state {name!r} in {self.path / entry.file}")
 
     def stream(
-        self, name: str, like: Any = None, *, damaged: Damaged | None = None
+        self,
+        name: str,
+        like: Any = None,
+        *,
+        damaged: Damaged | None = None,
+        mapped: bool = False,
     ) -> StoredStream:
         """The draws of a stream, read in part and only when asked for.
+
+        A shard is compared with its hash before the first of its draws is returned.
 
         Args:
             name: The stream.
             like: A tree in whose structure draws are returned; nested dictionaries without it.
             damaged: With "skip" every shard is read and compared with its hash, and bad ones are
                 left out with a warning that names them. By default as the run was opened.
+            mapped: Return draws from within one shard as a map of its file, which takes no memory.
+                Whoever edits the file later changes them, and a file that is cut ends the process
+                with a bus error: for files that nobody else writes to.
 
         Raises:
             StoreError: If there is no such stream.
         """
-        stream = self._known(self._manifest.streams, name, "stream")
-        bad: dict[str, str] = {}
-        if opening.check_damaged(damaged or self._damaged) == "skip":
-            bad = faults(self.path, self._manifest, only=name, hashes=True)
-        good = [entry for entry in stream.shards if entry.file not in bad]
-        if bad:
-            kept, total = (sum(x.draws for x in part) for part in (good, stream.shards))
-            warnings.warn(
-                f"{sentence(self.path, bad)}: {total - kept:,} of {total:,} draws of {name!r} are "
-                "left out.",
-                DamageWarning,
-                stacklevel=2,
-            )
-        keys = key_names(read_header(self.path / good[0].file).metadata) if good else {}
-        files = [(entry.file, entry.draws) for entry in good]
-        return StoredStream(self.path, name, files, stream.leaves, keys, like)
+        self._known(self._manifest.streams, name, "stream")
+        skip = opening.check_damaged(damaged or self._damaged) == "skip"
+        return open_stream(self.path, self._manifest, name, like, skip=skip, mapped=mapped)
 
     def readable(self, name: str) -> StoredStream:
         """The part of a stream that is good, after reading all of it: `stream`, damaged skipped."""
         return self.stream(name, damaged="skip")
 
-    def draws(self, name: str = "draws", like: Any = None) -> Draws:
+    def draws(
+        self,
+        name: str = "draws",
+        like: Any = None,
+        *,
+        mapped: bool = False,
+        memory: int = MEMORY,
+    ) -> Draws:
         """A stream that has the parts of `Draws`: params, mode, log_density, statistics.
 
         Args:
             name: The stream.
             like: Parameters of one network, for their structure; nested dictionaries without it.
+            mapped: As for `stream`.
+            memory: Refuse to copy more bytes than this.
 
         Raises:
-            StoreError: If there is no such stream, or it has no leaves under params.
+            StoreError: If there is no such stream, it has no leaves under params, is damaged, or
+                takes more memory.
         """
-        stream = self.stream(name)
+        stream = self.stream(name, mapped=mapped)
+        if not mapped:
+            check_size(f"the stream {name!r} in {self.path}", stream.nbytes, memory)
         leaves = {path: stream.leaf(path) for path in stream.paths}
         return draws_of(leaves, like, f"the stream {name!r} in {self.path}")
 
@@ -294,40 +349,30 @@ class Run:
             StoreError: If a file is missing, truncated, edited, swapped with another or not of this
                 run; it names every such file and what is wrong with it.
         """
-        manifest = Manifest.read(self.path)
-        found = faults(self.path, manifest, hashes=True)
+        manifest = read_manifest(self.path)
+        found = faults(self.path, manifest, hashed=sha256_anew)
         if manifest.run != self.id:
             found = {NAME: f"is of run {manifest.run}, and the run that was opened is {self.id}"}
         if found:
             raise StoreError(
-                sentence(self.path, found) + ": restore what is bad, or read what is left with "
+                f"{sentence(self.path, found)}: {way_back(self.path)}, or read what is left with "
                 "run.stream(name, damaged='skip')."
             )
 
     def __repr__(self) -> str:
-        counts = {
-            name: sum(entry.draws for entry in stream.shards)
-            for name, stream in self._manifest.streams.items()
-        }
+        counts = self._manifest.num_draws()
         parts = [*(f"{name}: {n:,} draws" for name, n in counts.items()), *self.states()]
         return f"Run({str(self.path)!r}, {', '.join(parts) or 'empty'})"
 
     def _commit(self, manifest: Manifest) -> None:
         try:
-            manifest.write(self.path)
-        except BaseException as error:
+            put_manifest(self.path, manifest, keep=True)
+        except BaseException:
             # Which of the two manifests is on the disk is not known: only opening it again tells.
             self.close()
-            if isinstance(error, OSError):
-                raise StoreError(
-                    f"the file {self.path / NAME} cannot be written ({error.strerror or error}); "
-                    "what was kept before is whole: make room and continue the run."
-                ) from error
             raise
-        replaced = self._manifest.files.keys() - manifest.files.keys()
-        self._manifest = manifest
-        for file in replaced:
-            (self.path / file).unlink(missing_ok=True)
+        before, self._manifest = self._manifest, manifest
+        remove_replaced(self.path, before, manifest)
 
     def _known(self, entries: Mapping[str, Any], name: str, kind: str) -> Any:
         if name not in entries:

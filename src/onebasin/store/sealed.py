@@ -12,16 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from onebasin._core.files import FileError, replacing
 from onebasin.store.errors import StoreError
 from onebasin.store.posteriors import parts_of, posterior_of
-from onebasin.store.tensors import (
-    SEAL,
-    checksum_of,
-    map_tensors,
-    read_header,
-    replacing,
-    write_sealed,
-)
+from onebasin.store.reading import TensorFile, is_whole, read_tensors, why
+from onebasin.store.tensors import SEAL, write_sealed
 
 QUESTION = "fingerprint"
 
@@ -54,37 +49,38 @@ def seal(
 
 
 def is_sealed(path: Path, question: str) -> bool:
-    """Whether a whole file is there that answers this question; all of it is read."""
+    """Whether a whole file is there that answers this question; all of it is read, in slices."""
     try:
-        unseal(path, question)
-    except (OSError, StoreError):
+        with TensorFile(path) as file:
+            return file.header.metadata.get(QUESTION) == question and file.is_whole()
+    except (OSError, FileError, StoreError):
         return False
-    return True
 
 
 def unseal(
-    path: Path, question: str, *, checked: bool = False
+    path: Path, question: str, *, checked: bool = False, mapped: bool = False
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and notes of a sealed file, once it was checked.
 
     Args:
         path: The file.
         question: What it is to be the answer to.
-        checked: Whether its bytes are known to be whole, and need not be read for that.
+        checked: Whether its bytes are known to be whole.
+        mapped: Whether to leave them in the file, which nobody may write to then.
 
     Raises:
         OSError: If it cannot be read.
         StoreError: If it answers another question, or its bytes have changed.
     """
-    metadata = read_header(path).metadata
-    arrays = map_tensors(path)
-    checksum = metadata.pop(SEAL, "")
+    try:
+        arrays, metadata = read_tensors(path, mapped=mapped)
+    except FileError as error:
+        raise StoreError(f"the file {path} {why(error)}: remove it.") from error
     if metadata.get(QUESTION) != question:
         raise StoreError(f"the file {path} is the result of other inputs: remove it.")
-    if not checked and checksum != checksum_of(arrays, metadata):
+    if not checked and not is_whole(arrays, metadata):
         raise StoreError(f"the file {path} has changed since it was written: remove it.")
-    del metadata[QUESTION]
-    return arrays, metadata
+    return arrays, {k: v for k, v in metadata.items() if k not in (QUESTION, SEAL)}
 
 
 class Seals:
@@ -104,9 +100,12 @@ class Seals:
             self._whole[path] = state
         return found
 
-    def unseal(self, path: Path, question: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """As `unseal`; a file that was found whole, and not touched since, is not read again."""
-        return unseal(path, question, checked=self._whole.get(path) == _state(path))
+    def unseal(
+        self, path: Path, question: str, *, mapped: bool = False
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """As `unseal`; a file that was found whole, and not touched since, is not hashed again."""
+        checked = self._whole.get(path) == _state(path)
+        return unseal(path, question, checked=checked, mapped=mapped)
 
     def unseal_posterior(
         self, path: Path, question: str, like: Any = None

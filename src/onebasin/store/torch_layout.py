@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,66 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin._core.files import FileError
 from onebasin.posterior import Draws
-from onebasin.store.errors import CheckpointError, StoreError
-from onebasin.store.leaves import arranged, named, widened
-from onebasin.store.tensors import map_tensors
+from onebasin.store.checkpoint import is_sealed
+from onebasin.store.errors import CheckpointError, StoreError, checked_path
+from onebasin.store.leaves import arranged, named
+from onebasin.store.reading import TensorFile, why
+from onebasin.store.tensors import NAMES
+from onebasin.store.torch_mappings import LAYOUTS, TorchMapping, TorchTensor, torch_mapping
+from onebasin.store.values import as_parameter, check_type, warn_unless_finite
 
-# Where the axes of a torch tensor go: (out, in) to (in, out), (O, I, H, W) to (H, W, I, O).
-LAYOUTS: dict[str, tuple[int, ...] | None] = {
-    "linear": (1, 0),
-    "conv": (2, 3, 1, 0),
-    "same": None,
-}
 BY_AXES = {2: "linear", 4: "conv"}
 IGNORED = "num_batches_tracked"
 PREFIXES = ("module.", "model.", "net.")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-
-
-@dataclasses.dataclass(frozen=True)
-class TorchTensor:
-    """Where a leaf lies in a torch checkpoint.
-
-    Args:
-        names: Its name, or several of which a file has one.
-        layout: "linear" (out, in), "conv" (out, in, height, width), or "same" as ours.
-    """
-
-    names: str | tuple[str, ...]
-    layout: str
-
-    def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise ValueError(
-                f"got layout={self.layout!r}, expected one of {', '.join(map(repr, LAYOUTS))}"
-            )
-        if isinstance(self.names, str):
-            object.__setattr__(self, "names", (self.names,))
-
-
-TorchMapping = Mapping[str, TorchTensor | str]
-
-
-def torch_mapping(net: str) -> dict[str, TorchTensor]:
-    """The names that torch users give the tensors of one of our networks.
-
-    Args:
-        net: "optunet" or "resnet18", for `nets.optunet` and `nets.resnet18`: ResNet-18 as
-            torchvision and TorchUncertainty write it, with the statistics of its normalisations.
-
-    Returns:
-        Where each leaf lies; change entries where a file has other names.
-
-    Example:
-        >>> from onebasin.store import torch_mapping
-        >>> torch_mapping("optunet")["Dense_0/kernel"]
-        TorchTensor(names=('fc.weight', 'linear.weight'), layout='linear')
-    """
-    if net not in MAPPINGS:
-        known = ", ".join(map(repr, MAPPINGS))
-        raise CheckpointError(f"got the mapping {net!r}, expected one of {known}, or a dictionary.")
-    return dict(MAPPINGS[net])
 
 
 def open_torch(
@@ -86,7 +39,7 @@ def open_torch(
 
     Files of `torch.save` need PyTorch, and may hold nothing but tensors. Half precision is read as
     float32. Prefixes that wrappers add (`module.`, `model.`, `net.`) and counts of batches are
-    passed over.
+    passed over. Values that are NaN or infinite come with a warning.
 
     Args:
         path: A file with one network or with stacked networks, where every tensor has a leading
@@ -116,13 +69,13 @@ def open_torch(
                [1., 4.],
                [2., 5.]], dtype=float32)}
     """
-    path = Path(path)
+    path = checked_path(path, CheckpointError)
     try:
         leaves = named(like, "the parameters")
     except StoreError as error:
         raise CheckpointError(str(error)) from None
     where = _complete(torch_mapping(mapping) if isinstance(mapping, str) else mapping, leaves)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         found, stacked = _network(path, where, leaves, draws)
         tree = arranged(found, like, f"the file {path}")
         return _population(tree) if stacked else tree
@@ -159,27 +112,91 @@ def _network(
 ) -> tuple[dict[str, jax.Array], bool]:
     """The leaves of one file, and whether it holds stacked networks."""
     try:
-        tensors = _unpickled(path) if path.suffix in PICKLES else map_tensors(path)
-    except OSError as error:
-        raise CheckpointError(
-            f"the file {path} cannot be read ({error.strerror or error})."
-        ) from error
+        if path.suffix in PICKLES:
+            return _arranged(path, _Pickled(_unpickled(path)), where, leaves, draws)
+        with TensorFile(path, follow=True) as file:
+            if is_sealed(file.header.metadata) and not file.is_whole():
+                raise StoreError(f"the file {path} has changed since it was written, says its hash")
+            return _arranged(path, file, where, leaves, draws)
+    except (OSError, FileError) as error:
+        raise CheckpointError(f"the file {path} {why(error)}.") from error
+    except CheckpointError:
+        raise
     except StoreError as error:
         raise CheckpointError(f"{error}.") from error
-    tensors = {_bare(name): x for name, x in tensors.items() if not name.endswith(IGNORED)}
-    keys = {name: _found(path, name, entry, tensors) for name, entry in where.items()}
-    left = next((key for key in tensors if key not in keys.values()), None)
+
+
+class _Pickled:
+    """Tensors in memory, to be asked for as those in a file are."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = arrays
+        self.shapes = {name: x.shape for name, x in arrays.items()}
+        self.dtypes = {name: NAMES.get(x.dtype, str(x.dtype)) for name, x in arrays.items()}
+
+    @property
+    def header(self) -> _Pickled:
+        return self
+
+    def tensor(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        return self.arrays[name] if last is None else self.arrays[name][first:last]
+
+
+def _arranged(
+    path: Path,
+    file: TensorFile | _Pickled,
+    where: Mapping[str, TorchTensor],
+    leaves: Mapping[str, Any],
+    draws: slice | None,
+) -> tuple[dict[str, jax.Array], bool]:
+    names = _bare_names(path, file.header.shapes)
+    shapes = {bare: file.header.shapes[name] for bare, name in names.items()}
+    keys = {name: _found(path, name, entry, shapes) for name, entry in where.items()}
+    left = next((key for key in shapes if key not in keys.values()), None)
     if left is not None:
         raise CheckpointError(
             f"the file {path} has a tensor {left!r}, which the mapping does not name: it is the "
             "file of another model, or the mapping is not complete."
         )
-    stacked = all(tensors[keys[name]].ndim == np.ndim(leaf) + 1 for name, leaf in leaves.items())
-    pick = (draws or slice(None)) if stacked else ...
-    return {
-        name: _ours(path, keys[name], tensors[keys[name]][pick], where[name].layout, leaf, stacked)
-        for name, leaf in leaves.items()
-    }, stacked
+    stacked = all(len(shapes[keys[name]]) == np.ndim(leaf) + 1 for name, leaf in leaves.items())
+    counts = {shapes[key][0] for key in keys.values()} if stacked else {1}
+    if len(counts) > 1:
+        said = ", ".join(f"{key!r} has {shapes[key][0]}" for key in list(keys.values())[:4])
+        raise CheckpointError(
+            f"the tensors in the file {path} are of different numbers of networks: {said}."
+        )
+    found = {}
+    for name, leaf in leaves.items():
+        key = names[keys[name]]
+        check_type(path, key, file.header.dtypes[key], leaf)
+        tensor = _picked(file, key, draws) if stacked else file.tensor(key)
+        found[name] = _ours(path, keys[name], tensor, where[name].layout, leaf, stacked)
+    warn_unless_finite(path, found)
+    return found, stacked
+
+
+def _bare_names(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """The tensors by their names without what wrappers add."""
+    found: dict[str, str] = {}
+    for name in names:
+        bare = _bare(name)
+        if bare.endswith(IGNORED):
+            continue
+        if bare in found:
+            raise CheckpointError(
+                f"the file {path} has the tensors {found[bare]!r} and {name!r}, which are both "
+                f"{bare!r} without what wrappers add: remove one."
+            )
+        found[bare] = name
+    return found
+
+
+def _picked(file: TensorFile | _Pickled, key: str, draws: slice | None) -> np.ndarray:
+    """The rows of a tensor that were asked for, of which a file is read no further than needed."""
+    start, stop, step = (draws or slice(None)).indices(file.header.shapes[key][0])
+    if step == 1:
+        return file.tensor(key, start, max(start, stop))
+    return file.tensor(key)[draws]
 
 
 def _unpickled(path: Path) -> dict[str, np.ndarray]:
@@ -198,7 +215,7 @@ def _bare(name: str) -> str:
     return name
 
 
-def _found(path: Path, name: str, entry: TorchTensor, tensors: Mapping[str, np.ndarray]) -> str:
+def _found(path: Path, name: str, entry: TorchTensor, tensors: Mapping[str, Any]) -> str:
     found = [key for key in entry.names if key in tensors]
     if len(found) != 1:
         wanted = " or ".join(map(repr, entry.names))
@@ -221,7 +238,7 @@ def _ours(
             f"the file {path} has the tensor {key!r} of shape {tensor.shape} in our layout, and "
             f"the model expects {np.shape(leaf)}: it is the file of another model."
         )
-    return widened(tensor)
+    return as_parameter(path, key, tensor)
 
 
 def _population(tree: Any) -> Draws:
@@ -232,49 +249,3 @@ def _population(tree: Any) -> Draws:
 def _by_number(path: Path) -> list[tuple[int, str]]:
     """The parts of a name, so that network 10 comes after network 9."""
     return [(int(part or 0), rest) for part, rest in re.findall(r"(\d*)(\D*)", path.name)]
-
-
-def _resnet18() -> dict[str, TorchTensor]:
-    mapping = {
-        "params/conv/kernel": TorchTensor("conv1.weight", "conv"),
-        "params/head/kernel": TorchTensor(("fc.weight", "linear.weight"), "linear"),
-        "params/head/bias": TorchTensor(("fc.bias", "linear.bias"), "same"),
-        **_batch_norm("norm", ("bn1",)),
-    }
-    for stage in range(1, 5):
-        for block in range(1, 3):
-            ours, theirs = f"stage{stage}_block{block}", f"layer{stage}.{block - 1}"
-            for part in (1, 2):
-                kernel = TorchTensor(f"{theirs}.conv{part}.weight", "conv")
-                mapping[f"params/{ours}/conv{part}/kernel"] = kernel
-                mapping |= _batch_norm(f"{ours}/norm{part}", (f"{theirs}.bn{part}",))
-            if stage > 1 and block == 1:
-                skips = (f"{theirs}.downsample", f"{theirs}.shortcut")
-                kernel = TorchTensor(tuple(f"{skip}.0.weight" for skip in skips), "conv")
-                mapping[f"params/{ours}/conv_skip/kernel"] = kernel
-                mapping |= _batch_norm(f"{ours}/norm_skip", [f"{skip}.1" for skip in skips])
-    return mapping
-
-
-def _batch_norm(ours: str, theirs: Sequence[str]) -> dict[str, TorchTensor]:
-    parts = {
-        f"params/{ours}/scale": "weight",
-        f"params/{ours}/bias": "bias",
-        f"batch_stats/{ours}/mean": "running_mean",
-        f"batch_stats/{ours}/var": "running_var",
-    }
-    return {
-        leaf: TorchTensor(tuple(f"{name}.{part}" for name in theirs), "same")
-        for leaf, part in parts.items()
-    }
-
-
-MAPPINGS = {
-    "optunet": {
-        "Conv_0/kernel": TorchTensor("conv1.weight", "conv"),
-        "Conv_1/kernel": TorchTensor("conv2.weight", "conv"),
-        "Dense_0/kernel": TorchTensor(("fc.weight", "linear.weight"), "linear"),
-        "Dense_0/bias": TorchTensor(("fc.bias", "linear.bias"), "same"),
-    },
-    "resnet18": _resnet18(),
-}

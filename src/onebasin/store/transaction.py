@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from onebasin._core.files import replacing
 from onebasin.store.damage import shard_metadata
 from onebasin.store.errors import StoreError
 from onebasin.store.leaves import encode, named
-from onebasin.store.manifest import Entry, Manifest, Stream, now, plain
-from onebasin.store.tensors import NAMES, replacing, write_tensors
+from onebasin.store.manifest import plain
+from onebasin.store.manifest_file import file_of, is_plain_name
+from onebasin.store.rebuilding import check_folders
+from onebasin.store.records import Entry, Manifest, Stream
+from onebasin.store.tensors import NAMES, write_tensors
 
 
 class Transaction:
@@ -49,8 +51,7 @@ class Transaction:
         _check_leaves(name, leaves, stream.leaves)
         if count:
             index = len(stream.shards)
-            file = f"streams/{name}-{index:06d}.safetensors"
-            entry = self._write(file, name, index, arrays, keys, count)
+            entry = self._write(file_of("streams", name, index), name, index, arrays, keys, count)
             self._streams[name] = Stream(stream.leaves, (*stream.shards, entry))
 
     def put(self, name: str, tree: Any) -> None:
@@ -66,7 +67,7 @@ class Transaction:
         _check_name(name)
         arrays, keys = encode(named(tree, f"the parts of {name!r}"), f"the state {name!r}")
         index = self._before.transactions + 1
-        file = f"states/{name}-{index:06d}.safetensors"
+        file = file_of("states", name, index)
         self._states[name] = self._write(file, name, index, arrays, keys)
 
     def note(self, **values: Any) -> None:
@@ -83,14 +84,7 @@ class Transaction:
 
     def result(self) -> Manifest:
         """The manifest of the run with all of this in it."""
-        return dataclasses.replace(
-            self._before,
-            updated=now(),
-            transactions=self._before.transactions + 1,
-            notes=self._notes,
-            states=self._states,
-            streams=self._streams,
-        )
+        return self._before.followed(notes=self._notes, states=self._states, streams=self._streams)
 
     def _write(
         self,
@@ -103,6 +97,7 @@ class Transaction:
     ) -> Entry:
         metadata = {**shard_metadata(self._before.run, name, index), **keys}
         path = self._folder / file
+        check_folders(self._folder)
         try:
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as opened:
@@ -117,10 +112,10 @@ class Transaction:
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+    if not is_plain_name(name):
         raise StoreError(
-            f"got the name {name!r}, expected letters, digits, '-' and '_': it becomes part of the "
-            "name of a file."
+            f"got the name {name!r:.300}, expected up to 200 letters, digits, '-' and '_': it "
+            "becomes part of the name of a file."
         )
 
 

@@ -2,8 +2,9 @@
 
 from onebasin.studies.config import PRESETS, StudyConfig, load_config, presets, validated
 from onebasin.studies.errors import StudyError
-from onebasin.studies.folder import copy_results, read_run, sections
+from onebasin.studies.folder import read_run
 from onebasin.studies.joining import help_run
+from onebasin.studies.keeping import copy_results, sections
 from onebasin.studies.pipeline import Study
 from onebasin.studies.registry import STUDIES, get
 from onebasin.studies.results import (

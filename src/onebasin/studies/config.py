@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from onebasin._core.files import FileError, read_bytes
+from onebasin._core.text import described, shortened
 from onebasin.studies.errors import StudyError
+from onebasin.studies.fields import DEEPEST, LARGEST, FieldsError, parse_yaml
 
 PRESETS = ("demo", "laptop", "paper")
 
@@ -19,13 +21,13 @@ PRESETS = ("demo", "laptop", "paper")
 class Part(BaseModel):
     """A part of a configuration: frozen, and without fields that nobody knows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class StudyConfig(Part):
     """What all studies are told."""
 
-    seed: int = Field(0, description="Seed of all random numbers.")
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="Seed of all random numbers.")
     dataset: str = Field("digits", description="Name of a data set, as `onebasin data list` shows.")
     train_size: int | None = Field(
         None, ge=1, description="Training examples used, the first of them; all if left out."
@@ -76,10 +78,21 @@ def load_config(
     if file is not None:
         values = merged(values, read_yaml(Path(file)))
     for name, value in (overrides or {}).items():
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        values = merged(values, value)
+        values = merged(values, _nested(name, value))
     return validated(kind, values, str(file) if file is not None else f"{study} {preset}")
+
+
+def _nested(name: str, value: Any) -> Any:
+    """A field by its dotted name, as a part of a configuration."""
+    parts = name.split(".")
+    if len(parts) > DEEPEST:
+        raise StudyError(
+            f"got the field {shortened(name)!r} of {len(parts):,} parts, expected at most "
+            f"{DEEPEST}, as hmc.num_samples"
+        )
+    for part in reversed(parts):
+        value = {part: value}
+    return value
 
 
 def preset_file(study: str, preset: str) -> Path:
@@ -103,17 +116,23 @@ def _folder(study: str) -> Path:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The fields in a file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(path, largest=LARGEST, follow=True).decode("utf-8")
+    except (OSError, UnicodeDecodeError, FileError) as error:
         raise StudyError(f"the configuration {path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        first = " ".join(str(error).split())
-        raise StudyError(f"the configuration {path} is no YAML: {first}") from error
+    try:
+        values = parse_yaml(text)
+    except FieldsError as error:
+        raise StudyError(f"the configuration {path} is no YAML: {error}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise StudyError(
             f"the configuration {path} holds a {type(values).__name__}, expected fields with values"
+        )
+    odd = next((key for key in values if not isinstance(key, str)), None)
+    if odd is not None:
+        raise StudyError(
+            f"the configuration {path} has the field {described(odd)}, expected a name"
         )
     return values
 
@@ -133,20 +152,18 @@ def validated(kind: type[Config], values: Mapping[str, Any], where: str) -> Conf
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        names = [str(part) for part in first["loc"]]
-        field = ".".join(names)
-        if first["type"] == "extra_forbidden":
-            known = _fields(kind, names[:-1])
-            raise StudyError(
-                f"{where} has no field {field!r}, expected {_either(names[-1], known)}"
-            ) from None
-        if first["type"] == "value_error":
-            # Our own sentence, which says what it got.
-            begin = f"{where}, {field}" if field else where
-            raise StudyError(f"{begin}: {first['ctx']['error']}") from None
-        raise StudyError(
-            f"{where}: {field} is {first.get('input')!r}, but {first['msg'].lower()}"
-        ) from None
+    names = [str(part) for part in first["loc"]]
+    field = shortened(".".join(names))
+    if first["type"] == "extra_forbidden":
+        known = _either(shortened(names[-1]), _fields(kind, names[:-1]))
+        raise StudyError(f"{where} has no field {field!r}, expected {known}")
+    if first["type"] == "value_error":
+        # Our own sentence, which says what it got.
+        begin = f"{where}, {field}" if field else where
+        raise StudyError(f"{begin}: {first['ctx']['error']}")
+    raise StudyError(
+        f"{where}: {field} is {described(first.get('input'))}, but {first['msg'].lower()}"
+    )
 
 
 def _fields(kind: Any, names: Iterable[str]) -> list[str]:

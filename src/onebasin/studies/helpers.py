@@ -16,6 +16,8 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from onebasin._core.files import check_own_folder, remove
+
 Process = subprocess.Popen[bytes]
 CACHE = "jax_compilation_cache_dir"
 SECONDS_TO_END = 10.0
@@ -38,8 +40,9 @@ def helpers(
     if not count:
         yield []
         return
-    work = folder / "work"
+    work = check_own_folder(folder / "work")
     work.mkdir(parents=True, exist_ok=True)
+    check_own_folder(work / "compiled")
     command = [sys.executable, "-m", "onebasin", "study", study, "--out", str(folder), "--join"]
     logs = [work / f"helper-{number}.log" for number in range(1, count + 1)]
     with _compiled_once(work / "compiled") as environment:
@@ -57,7 +60,9 @@ def helpers(
 
 
 def _started(command: list[str], environment: dict[str, str], log: Path) -> Process:
-    with log.open("wb") as said:
+    # Whatever has its name is not written to: it may be a link.
+    remove(log)
+    with log.open("xb") as said:
         return subprocess.Popen(
             command,
             env=environment,

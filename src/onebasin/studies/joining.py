@@ -18,7 +18,7 @@ from onebasin.engine import LocalEngine, Superseded
 from onebasin.store.lock import is_held
 from onebasin.store.manifest import made_with
 from onebasin.studies.errors import StudyError
-from onebasin.studies.folder import kept, read_run
+from onebasin.studies.folder import kept, read_run, work_of
 from onebasin.studies.step import BEGUN, Step
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _help_stage(
         say(f"{stage.name}: done before")
         return 0
     say(f"{stage.name}: helping")
-    work = folder / "work" / f"{stage.name}-{wanted[stage.name][:12]}"
+    work = work_of(folder, stage.name, wanted[stage.name])
     engine = LocalEngine(
         folder / "work" / "engine",
         networks_per_task=config.networks_per_task,
@@ -92,7 +92,6 @@ def _help_stage(
         superseded=lambda: is_done(stage.name) or not is_held(folder),
     )
     try:
-        work.mkdir(parents=True, exist_ok=True)
         stage.work(Helping(stage, config, folder, work, work, progress, engine))
     except Superseded:
         pass
@@ -165,10 +164,10 @@ def _check(study: Study[Any], folder: Path, wanted: dict[str, str]) -> list[str]
             f"the run in {folder} is not on the engine 'local', whose tasks alone can be shared"
         )
     for name, here in made_with().items():
-        there = written["versions"][name]
+        there = written.get("versions", {}).get(name)
         if here != there:
             raise StudyError(
                 f"the run in {folder} has {name} {there!r} and this process {here!r}: its tasks "
                 "would not be the same"
             )
-    return list(doing["stages"])
+    return list(doing.get("stages", []))

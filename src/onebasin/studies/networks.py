@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from onebasin import nets
 from onebasin.studies.config import Part, StudyConfig
 from onebasin.studies.setting import Setting, load_data, mlp_setting
+from onebasin.studies.sources import kept
 
 TrainIn = Annotated[
     Literal["bfloat16"] | None,
@@ -79,7 +79,7 @@ class NetConfig(Part):
         )
 
 
-@functools.lru_cache(maxsize=8)
+@kept(8)
 def load_setting(
     net: NetConfig, config: StudyConfig, dataset: str | None = None
 ) -> tuple[str, Setting]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onebasin._core.files import parse_json
 from onebasin.engine import Engine, Shared, Task, claim_on, run_tasks
 from onebasin.posterior import Draws, Gaussian, Mixture
 from onebasin.store.fingerprint import fingerprint
@@ -92,4 +93,4 @@ def _do(work: Work[Any], config: Any, piece: Piece) -> None:
 
 def _read(piece: Piece, seals: Seals) -> tuple[Any, dict[str, Any]]:
     found, notes = seals.unseal_posterior(Path(piece.file), piece.question)
-    return found, json.loads(notes[NOTES])
+    return found, parse_json(notes[NOTES])

@@ -11,8 +11,8 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import importlib.util
 import json
+import math
 import secrets
 import shutil
 import time
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
+from onebasin._core.files import FileError, check_own_folder, read_bytes, remove, sha256_of
 from onebasin.engine import Engine
 from onebasin.store.lock import Lock
 from onebasin.store.manifest import now, versions
-from onebasin.store.tensors import sha256_of
 from onebasin.studies.config import Config, StudyConfig
 from onebasin.studies.errors import StudyError
 from onebasin.studies.folder import (
@@ -33,11 +33,14 @@ from onebasin.studies.folder import (
     claim,
     machine,
     put_in_place,
+    work_of,
     write_run,
-    write_tables,
 )
 from onebasin.studies.helpers import helpers
+from onebasin.studies.keeping import write_tables
+from onebasin.studies.notes import sealed
 from onebasin.studies.order import in_parallel, one_by_one, to_look_at
+from onebasin.studies.sources import sources
 from onebasin.studies.step import BEGUN, Step
 
 
@@ -107,7 +110,6 @@ class Study(Generic[Config]):
     def fingerprints(self, config: StudyConfig) -> dict[str, str]:
         """What each stage's result is determined by, as a hash."""
         values = config.model_dump(mode="json")
-        sources = {name: source_hash(name) for name in (config.model, config.data) if name}
         found: dict[str, str] = {}
         for stage in self.stages:
             content = {
@@ -117,7 +119,7 @@ class Study(Generic[Config]):
                 "config": {
                     name: values[name] for name in (*StudyConfig.model_fields, *stage.reads)
                 },
-                "sources": sources,
+                "sources": sources(config),
                 "needs": {name: found[name] for name in stage.needs},
             }
             del content["config"]["memory"]  # type: ignore[attr-defined]
@@ -173,7 +175,7 @@ class Study(Generic[Config]):
                 if engine is None or not callable(engine):
                     self._run(config, folder, progress, say, engine, chosen, named, num_helpers)
                 else:
-                    with engine(folder / "work" / "engine") as opened:
+                    with engine(_own(folder / "work" / "engine")) as opened:
                         self._run(config, folder, progress, say, opened, chosen, named, num_helpers)
             finally:
                 lock.release()
@@ -238,9 +240,15 @@ class Study(Generic[Config]):
                 "engine": None if engine is None else engine.name,
             },
         )
-        begun = (folder / "work").glob(f"*/{BEGUN}*")
+        begun = (
+            path
+            for work in (folder / "work").glob("*")
+            if not work.is_symlink()
+            for path in work.glob(f"{BEGUN}*")
+        )
         for left in (*(folder / "stages").glob(".*"), *begun):
-            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(left)
         apart = engine is not None and engine.name != "local"
         do_all = in_parallel if apart else one_by_one
         with helpers(num_helpers, self.name, folder, say):
@@ -263,9 +271,8 @@ def do(
     start = time.perf_counter()
     # A name of its own: a worker that was given up may still be writing to another.
     place = folder / "stages" / f".{stage.name}-{secrets.token_hex(4)}"
-    work = folder / "work" / f"{stage.name}-{fingerprint[:12]}"
+    work = work_of(folder, stage.name, fingerprint)
     place.mkdir(parents=True)
-    work.mkdir(parents=True, exist_ok=True)
     spent = _spent(work)
     step = Step(stage, config, folder, place, work, progress, engine)
     try:
@@ -288,7 +295,7 @@ def do(
         "machine": machine(),
         "files": {path.name: sha256_of(path) for path in sorted(place.iterdir())},
     }
-    (place / STAGE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (place / STAGE).write_text(sealed(content), encoding="utf-8")
     content = put_in_place(folder, stage.name, place, content)
     shutil.rmtree(work, ignore_errors=True)
     return content
@@ -299,26 +306,20 @@ def _spent(work: Path, seconds: float | None = None) -> float:
     path = work / "seconds"
     if seconds is not None:
         with contextlib.suppress(FileNotFoundError):
+            # Whatever has its name is not written to: it may be a link.
+            remove(path)
             path.write_text(repr(seconds), encoding="utf-8")
         return seconds
     try:
-        return float(path.read_text(encoding="utf-8"))
+        spent = float(read_bytes(path, largest=100))
     except (OSError, ValueError):
         return 0.0
+    return spent if math.isfinite(spent) and spent >= 0 else 0.0
 
 
-def source_hash(name: str) -> str:
-    """The hash of the file that a user's MODULE:FUNCTION is in, so that a change is noticed."""
-    module = name.rpartition(":")[0]
-    path = Path(module).expanduser()
-    if path.suffix != ".py":
-        path = Path(*module.split(".")).with_suffix(".py")
-    if not path.is_file():
-        try:
-            found = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            found = None
-        if found is None or found.origin is None:
-            return ""
-        path = Path(found.origin)
-    return sha256_of(path) if path.is_file() else ""
+def _own(folder: Path) -> Path:
+    """A folder of the run, once it is seen to be no link."""
+    try:
+        return check_own_folder(folder)
+    except FileError as error:
+        raise StudyError(f"{error}: remove it, and give the same command again") from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from onebasin.studies.sheets import to_text
 
 
 def _plain(value: Any) -> Any:
@@ -53,7 +53,7 @@ class Column(_Record):
 
     key: str
     label: str
-    digits: int = 4
+    digits: int = Field(4, ge=0, le=20)
     better: Literal["higher", "lower"] | None = None
     note: str = ""
 
@@ -105,13 +105,13 @@ class Table(_Record):
                 if column.key in row.cells
             )
         ]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["group", "row", *(k if p == "value" else f"{k} {p}" for k, p in used)])
+        rows: list[list[Any]] = [
+            ["group", "row", *(k if p == "value" else f"{k} {p}" for k, p in used)]
+        ]
         for row in self.rows:
             cells = [getattr(row.cells[k], p) if k in row.cells else None for k, p in used]
-            writer.writerow([row.group, row.label, *("" if c is None else c for c in cells)])
-        return text.getvalue()
+            rows.append([row.group, row.label, *cells])
+        return to_text(rows)
 
 
 class Axis(_Record):

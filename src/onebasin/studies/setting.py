@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin import data
-from onebasin._factory import FactoryError, converted, describe, is_torch, load_returned
+from onebasin._factory import FactoryError, converted, describe, is_torch, load_returned, one_line
 from onebasin.nets import Net, in_bfloat16, mlp
 from onebasin.nets.net import is_net, net_of
 from onebasin.studies.config import StudyConfig
 from onebasin.studies.errors import StudyError
+from onebasin.studies.fitting import check_fit
 from onebasin.symmetry import Symmetry, discover
 
 Arrays = tuple[Any, Any]
@@ -70,8 +71,10 @@ def load_data(config: StudyConfig, flat: bool = True) -> tuple[Arrays, Arrays]:
 def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu") -> Setting:
     """The user's own model, or a fully connected one, with its data."""
     if config.model is not None:
-        net = _own_model(config.model)
+        net, example = _own_model(config.model)
         train, test = load_data(config, flat=False)
+        source = config.data or config.dataset
+        check_fit(net, config.model, source, (train, test), example)
         return Setting(net, train, test)
     train, test = load_data(config, flat=False)
     shape, images = train[0].shape[1:], None
@@ -82,7 +85,8 @@ def mlp_setting(config: StudyConfig, hidden: list[int], activation: str = "relu"
     return Setting(mlp(tuple(hidden), classes, activation), train, test, images)
 
 
-def _own_model(name: str) -> Net:
+def _own_model(name: str) -> tuple[Net, Any]:
+    """A user's network, and the inputs that its factory gives, if it gives any."""
     expected = (
         "(module, inputs) with a PyTorch module, (net, inputs), or a net: .init(key, inputs) and "
         ".apply(params, inputs) -> logits, or these two functions as a pair"
@@ -90,15 +94,15 @@ def _own_model(name: str) -> Net:
     try:
         found = load_returned(name, "factory", expected)
         if isinstance(found, tuple) and len(found) == 2 and is_torch(found[0]):
-            return converted(*found, name)[0]
+            return converted(*found, name)[0], found[1]
     except FactoryError as error:
         raise StudyError(str(error)) from error
-    found = net_of(found)
+    found, example = net_of(found), None
     if isinstance(found, tuple) and len(found) == 2 and not is_net(found):
-        found = net_of(found[0])
+        found, example = net_of(found[0]), found[1]
     if not is_net(found):
         raise StudyError(f"{name} returned {describe(found)}, expected {expected}")
-    return Net(found.init, found.apply)
+    return Net(found.init, found.apply), example
 
 
 def _own_data(name: str) -> tuple[Arrays, Arrays]:
@@ -110,10 +114,27 @@ def _own_data(name: str) -> tuple[Arrays, Arrays]:
         raise StudyError(str(error)) from error
     except (TypeError, ValueError):
         raise StudyError(f"{name} returned {describe(found)}, expected {expected}") from None
-    for inputs, labels in ((x, y), (xt, yt)):
-        if len(inputs) != len(labels) or not np.issubdtype(np.asarray(labels).dtype, np.integer):
-            raise StudyError(
-                f"{name} gave {len(inputs)} inputs with {len(labels)} labels of type "
-                f"{np.asarray(labels).dtype}, expected as many integer labels as inputs"
-            )
-    return (x, y), (xt, yt)
+    return _labelled(name, x, y), _labelled(name, xt, yt)
+
+
+def _labelled(name: str, inputs: Any, labels: Any) -> Arrays:
+    """Inputs and labels as arrays, once they are seen to be some, and as many."""
+    try:
+        x, y = np.asarray(inputs), np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"{name} gave {describe(inputs)} as inputs and {describe(labels)} as labels, expected "
+            f"arrays ({one_line(error)})"
+        ) from error
+    numbers = jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool
+    if not numbers or not x.ndim or not len(x):
+        raise StudyError(
+            f"{name} gave inputs of shape {x.shape} and type {x.dtype}, expected numbers, with "
+            "one example or more"
+        )
+    if y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer):
+        raise StudyError(
+            f"{name} gave {len(x)} inputs with labels of shape {y.shape} and type {y.dtype}, "
+            f"expected as many integer labels as inputs, of shape ({len(x)},)"
+        )
+    return x, y

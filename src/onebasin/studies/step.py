@@ -15,6 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from onebasin import store
+from onebasin._core.files import check_own_folder, read_json
 from onebasin.engine import Engine
 from onebasin.studies.errors import StudyError
 from onebasin.studies.pieces import Kind, Posterior, Work, each_piece
@@ -80,9 +81,8 @@ class Step:
             work: work(config, item), a function of a module: a posterior, and what JSON can hold.
             items: What it is done to.
         """
-        return each_piece(
-            work, self.config, items, self.work / "pieces", self.engine, self.progress
-        )
+        pieces = check_own_folder(self.work / "pieces")
+        return each_piece(work, self.config, items, pieces, self.engine, self.progress)
 
     def save(self, name: str, posterior: Posterior) -> None:
         """Keeps a posterior; how long it took is the stage's to say, and no part of it."""
@@ -104,7 +104,7 @@ class Step:
 
     def load_notes(self, stage: str, name: str) -> dict[str, Any]:
         """Notes of this or an earlier stage."""
-        found: dict[str, Any] = json.loads((self._of(stage) / f"{name}.json").read_text("utf-8"))
+        found: dict[str, Any] = read_json(self._of(stage) / f"{name}.json")
         return found
 
     def load(self, stage: str, name: str, like: Any = None) -> Any:

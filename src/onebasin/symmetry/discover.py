@@ -50,6 +50,8 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     Args:
         apply_fn: The model, `apply_fn(params, inputs) -> outputs`: any function that JAX can trace.
         params: Its parameters, any pytree of arrays (or shapes). Integer leaves are left alone.
+            `onebasin.discover(net, inputs)` needs none for a PyTorch module, or a network with
+            `init` and `apply`.
         inputs: An example of its inputs: arrays or `jax.ShapeDtypeStruct`s, in any pytree.
 
     Returns:

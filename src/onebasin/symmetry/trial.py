@@ -1,15 +1,18 @@
-"""A model on trial: on randomised parameters, compiled once, in the best precision it allows."""
+"""A model on trial: on parameters chosen for it, compiled once, in the best precision it allows."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from onebasin.symmetry.conditioning import SUMMAND, run_tuned, summands
+from onebasin.symmetry.drawing import Drawing, generator_of, settled, widest
 from onebasin.symmetry.elements import Element, act_on_leaf
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import doubled
@@ -29,67 +32,136 @@ from onebasin.symmetry.program import (
 
 # By the bits of the mantissa: double, single, half, and whatever is less.
 TOLERANCES = {52: 1e-9, 23: 1e-4, 10: 0.02, 0: 0.15}
-ALIGNMENT = 64
+# Rounding must stay this far below what is taken for a change.
+MARGIN = 10
+NOISES = (0.3, 0.03, 0.0)
+# Run a few times: time spent on optimising code would not come back.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+class Unfit(SymmetryError):
+    """Parameters at which nothing can be proved."""
+
+
+class Way(NamedTuple):
+    """How the parameters of a trial are chosen.
+
+    Attributes:
+        size: Of signals in the model; 0: whatever it comes to.
+        fresh: Whether nothing is kept of the parameters that were given but their size.
+        centred: Whether signals are spread around the mean of each unit.
+    """
+
+    size: float = 1.0
+    fresh: bool = True
+    centred: bool = False
+
+
+# The first is near what was given. Others are for what it does not see: units that are dead by
+# chance, activations without a zero, saturated outputs, depth at which rounding errors grow.
+WAYS = (
+    Way(fresh=False),
+    Way(),
+    Way(centred=True),
+    Way(0.3),
+    Way(4.0),
+    Way(0.03),
+    Way(0.0, fresh=False),
+)
 
 
 class Trial:
-    """The model on randomised parameters, compiled once."""
+    """The model at parameters that are chosen in one way or another, compiled once."""
 
     def __init__(
         self, symmetry: Symmetry, apply_fn: Callable[..., Any], params: Any, inputs: Any, seed: int
     ):
-        # The model as it was before it moved: what moves is not kept twice.
-        self.afresh = functools.partial(Trial, symmetry, apply_fn, params, inputs, seed)
-        self.symmetry = symmetry
-        self.rng = np.random.default_rng(seed)
-        leaves, _ = symmetry.flatten(params)
-        program, narrowest = _program(apply_fn, params, inputs)
+        self.symmetry, self.seed = symmetry, seed
+        self._given, _ = symmetry.flatten(params)
+        self._examples = jax.tree.leaves(inputs)
+        self.program, narrowest = _program(apply_fn, params, inputs)
         self.double = narrowest == DOUBLE
         self.tolerance = next(t for bits, t in TOLERANCES.items() if bits <= narrowest.mantissa)
         # Values are products of a few parameters: these keep to a part of what the type can hold.
         self.room = narrowest.log_range / 7
-        given = [self._example(x) for x in jax.tree.leaves(inputs)]
-        # Run once or twice: time spent on optimising code would not come back.
-        generators = [_implementation(x) for x in (*leaves, *jax.tree.leaves(inputs))]
-
-        def run(*arguments: Any) -> list[Any]:
-            whole = [
-                x if impl is None else jax.random.wrap_key_data(x, impl=impl)
-                for x, impl in zip(arguments, generators, strict=True)
-            ]
-            return evaluate(program, whole, program.outputs)
-
-        self._run = jax.jit(
-            run,
-            compiler_options={
-                "xla_backend_optimization_level": 0,
-                "xla_llvm_disable_expensive_passes": True,
-            },
-        )
-        effects = calls_host(program)
-        pool = self.rng.standard_normal(1_000_003)
-        filled = [self._filled(x) for x in given]
-        # Zeros, as models are often initialised with, hide whatever meets them first.
-        ways = (
-            [given] if all(a is b for a, b in zip(filled, given, strict=True)) else [filled, given]
-        )
-        for self.inputs, noise in itertools.product(ways, (0.3, 0.03, 0.0)):
-            self.leaves = [_settled(self._randomise(leaf, noise, pool)) for leaf in leaves]
-            self.reference = self.outputs(self.leaves)
-            if all(np.all(np.isfinite(x)) for x in self.reference):
-                break
-        else:
-            raise SymmetryError(
-                "the model's output holds NaN or infinity at the check, so nothing can be proved; "
-                "pass parameters and inputs on which it is finite"
-            )
+        self.rounding = 2.0**-narrowest.mantissa
+        self._summands = summands(self.program, len(self._given))
+        self._run = functools.cache(self._compiled)
+        self.settle(WAYS[0])
         if symmetry.factors and not any(x.size for x in self.reference):
             raise SymmetryError(
                 "the check has no power: the model's outputs are empty, so nothing can be proved; "
                 "pass at least one example"
             )
-        if not effects:
-            return
+        if calls_host(self.program):
+            self._expect_the_same()
+
+    def _compiled(self, centred: bool) -> Any:
+        generators = [generator_of(x) for x in (*self._given, *self._examples)]
+
+        def run(size: Any, *arguments: Any) -> Any:
+            whole = [
+                x if impl is None else jax.random.wrap_key_data(x, impl=impl)
+                for x, impl in zip(arguments, generators, strict=True)
+            ]
+            return tuple(run_tuned(self.program, whole, len(self._given), size, centred=centred))
+
+        return jax.jit(run, compiler_options=QUICK)
+
+    def settle(self, way: Way) -> None:
+        """Chooses parameters, and what the outputs are to be compared with.
+
+        Raises:
+            Unfit: If the outputs are not finite whatever is done.
+        """
+        self.way = way
+        self.rng = np.random.default_rng([self.seed, WAYS.index(way)])
+        draw = Drawing(self.rng, self.double)
+        given = [draw.example(x) for x in self._examples]
+        filled = [draw.filled(x) for x in given]
+        # Zeros, as models are often initialised with, hide whatever meets them first.
+        same = all(a is b for a, b in zip(filled, given, strict=True))
+        for self.inputs, noise in itertools.product([given] if same else [filled, given], NOISES):
+            self.leaves = [settled(draw.parameter(x, noise, way.fresh)) for x in self._given]
+            if way.size and self._tuned(way):
+                return
+            self.reference = self.outputs(self.leaves)
+            if _finite(self.reference):
+                return
+        raise Unfit(
+            "the model's output holds NaN or infinity at the check, so nothing can be proved; "
+            "pass parameters and inputs on which it is finite"
+        )
+
+    def _tuned(self, way: Way) -> bool:
+        """Rescales the parameters until all of them show; not where that is out of range."""
+        sums = {n: self.leaves[n].copy() for n in self._summands}
+        for n, value in sums.items():
+            self.leaves[n] *= _quotient(SUMMAND * way.size, _root_mean_square(value), value.dtype)
+        _, scales, shifts = self._call(self.leaves, way)
+        changes = [(n, np.asarray(s).astype(self.leaves[n].dtype)) for n, s in scales.items()]
+        for n, scale in changes:
+            self.leaves[n] *= scale
+        for n, shift in shifts.items():
+            self.leaves[n] += np.asarray(shift).astype(self.leaves[n].dtype)
+        self.reference = self.outputs(self.leaves)
+        if _finite(self.reference):
+            return True
+        for n, scale in changes:
+            self.leaves[n] /= scale
+        for n, value in sums.items():
+            self.leaves[n][...] = value
+        return False
+
+    def _call(self, leaves: Sequence[Any], way: Way) -> Any:
+        with jax.enable_x64(self.double or jax.config.read("jax_enable_x64")):
+            size = np.asarray(way.size, np.float64 if self.double else np.float32)
+            return self._run(way.centred)(size, *leaves, *self.inputs)
+
+    def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+        return [np.asarray(x) for x in self._call(leaves, Way(0.0, centred=self.way.centred))[0]]
+
+    def _expect_the_same(self) -> None:
         again = self.outputs(self.leaves)
         if not all(np.array_equal(a, b) for a, b in zip(self.reference, again, strict=True)):
             raise SymmetryError(
@@ -97,56 +169,64 @@ class Trial:
                 "random numbers inside; fix its random key (or switch dropout off) and try again"
             )
 
-    def _precision(self, dtype: Any) -> Any:
-        return _widest(dtype) if self.double else dtype
+    @functools.cached_property
+    def _weighed(self) -> Any:
+        """The slopes of a random sum of the outputs, along some of the parameters."""
 
-    def _example(self, x: Any) -> Any:
-        dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
-        if not isinstance(x, jax.ShapeDtypeStruct):
-            if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-                return _plain(x)
-            return np.asarray(x, self._precision(dtype))
-        if jax.dtypes.issubdtype(dtype, np.floating):
-            return self.rng.standard_normal(x.shape).astype(self._precision(dtype))
-        return self.rng.integers(0, 2, x.shape).astype(dtype)
+        def total(chosen: dict[int, Any], others: list[Any], weights: list[Any]) -> Any:
+            arguments = [chosen.get(n, x) for n, x in enumerate(others)]
+            outputs = evaluate(self.program, arguments, self.program.outputs)
+            return sum(
+                (jnp.sum(w * jnp.real(y)) for w, y in zip(weights, outputs, strict=True) if w.size),
+                start=jnp.zeros(()),
+            )
 
-    def _filled(self, x: Any) -> Any:
-        """Random numbers where an input is zero everywhere."""
-        array = np.asarray(x)
-        float_type = jax.dtypes.issubdtype(array.dtype, np.floating)
-        if not float_type or array.ndim < 2 or not array.size or array.any():
-            return x
-        return self.rng.standard_normal(array.shape).astype(array.dtype)
+        return jax.jit(jax.grad(total), compiler_options=QUICK)
 
-    def _randomise(self, leaf: Any, noise: float, pool: np.ndarray) -> Any:
-        """Keeps the scale and the sign of leaves that are positive (variances), moves all else."""
-        if not jax.dtypes.issubdtype(leaf.dtype, np.inexact):
-            return np.zeros(leaf.shape, leaf.dtype) if _is_shape(leaf) else _plain(leaf)
-        size = int(np.prod(leaf.shape))
-        start = int(self.rng.integers(len(pool) // 2))
-        normal = _repeated(pool[start:], size).reshape(leaf.shape)
-        dtype = self._precision(leaf.dtype)
-        if _is_shape(leaf):
-            fan = int(np.prod(leaf.shape[:-1]))
-            normal *= 0.3 if len(leaf.shape) < 2 else 1 / np.sqrt(max(fan, 1))
-            value = np.exp(normal) if len(leaf.shape) < 2 else normal
-            return value.astype(dtype, copy=False)
-        value = np.asarray(leaf)
-        if not value.size:
-            return value.astype(dtype)
-        low, high = value.min(), value.max()
-        if low == high == 0:
-            value = noise * normal
-        elif low >= 0 or high <= 0:
-            value = value * np.exp(noise * normal)
-        else:
-            scale = float(np.abs(value.ravel()[:: value.size // 1000 + 1]).mean())
-            value = value + (0.3 * noise * scale) * normal
-        return value.astype(dtype, copy=False)
+    def slopes(self, numbers: Sequence[int]) -> dict[int, np.ndarray] | None:
+        """How a random sum of the outputs, each of unit size, depends on some parameters.
 
-    def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
-        with jax.enable_x64(self.double or jax.config.read("jax_enable_x64")):
-            return [np.asarray(x) for x in self._run(*leaves, *self.inputs)]
+        None where the model cannot be differentiated.
+        """
+        weights = [
+            self.rng.standard_normal(x.shape) / (np.sqrt(x.size) * _largest(x))
+            if jax.dtypes.issubdtype(x.dtype, np.inexact) and x.size
+            else np.zeros(0)
+            for x in self.reference
+        ]
+        arguments = [*self.leaves, *self.inputs]
+        try:
+            with jax.enable_x64(self.double or jax.config.read("jax_enable_x64")):
+                found = self._weighed({n: self.leaves[n] for n in numbers}, arguments, weights)
+        except Exception:
+            return None
+        return {n: np.asarray(x) for n, x in found.items()}
+
+    def expect_steady(self) -> None:
+        """Refuses parameters whose last bits change the outputs about as much as is allowed.
+
+        Raises:
+            Unfit: If they do.
+        """
+        change = self.unsteadiness()
+        if MARGIN * change > self.tolerance:
+            raise Unfit(
+                f"not proved: the last bits of the parameters change the outputs by {change:.1g}, "
+                "so rounding cannot be told from a wrong group; pass parameters at which the "
+                "model is steadier"
+            )
+
+    def unsteadiness(self) -> float:
+        """How much the outputs change with the last bits of the parameters."""
+        if self.tolerance > TOLERANCES[23]:
+            return 0.0
+        leaves = [
+            x * (1 + self.rounding * self.rng.choice([-1.0, 1.0], x.shape)).astype(x.dtype)
+            if _is_inexact(x)
+            else x
+            for x in self.leaves
+        ]
+        return self.difference(leaves)
 
     def look_at_one(self) -> None:
         """Twice the second example instead of two, expecting of both what it gave beside the first.
@@ -175,51 +255,32 @@ class Trial:
             if not np.all(np.isfinite(b)):
                 return float("inf")
             # NumPy alone does not take bfloat16 for a number.
-            if not jax.dtypes.issubdtype(a.dtype, np.inexact):
+            if not _is_inexact(a):
                 largest = max(largest, float(np.any(a != b)))
                 continue
-            scale = float(np.max(np.abs(a))) or 1.0
-            largest = max(largest, float(np.max(np.abs(a - b))) / scale)
+            largest = max(largest, float(np.max(np.abs(a - b))) / _largest(a))
         return largest
 
 
-def _repeated(values: np.ndarray, size: int) -> np.ndarray:
-    """The values over and over, each written once: these arrays are as large as the model."""
-    whole = np.empty(size, values.dtype)
-    for start in range(0, size, len(values)):
-        part = whole[start : start + len(values)]
-        part[:] = values[: len(part)]
-    return whole
+def _is_inexact(array: Any) -> bool:
+    return bool(jax.dtypes.issubdtype(array.dtype, np.inexact))
 
 
-def _settled(value: Any) -> Any:
-    """The values at an address that the compiled model reads where they are, instead of copying."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return value
-    value = np.asarray(value)
-    room = np.empty(value.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    settled = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
-    settled[...] = value
-    return settled
+def _root_mean_square(array: np.ndarray) -> float:
+    wide = array.astype(np.float64)
+    return float(np.sqrt(np.mean(np.square(wide)))) if array.size else 0.0
 
 
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
+def _quotient(a: float, b: float, dtype: Any) -> Any:
+    return np.asarray(a / b if b else 1.0).astype(dtype)
 
 
-def _plain(leaf: Any) -> Any:
-    """Random keys as their bits: the same key may then be used again."""
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return np.asarray(jax.random.key_data(leaf))
-    return leaf
+def _finite(arrays: Sequence[np.ndarray]) -> bool:
+    return all(np.all(np.isfinite(x)) for x in arrays)
 
 
-def _implementation(leaf: Any) -> Any:
-    """Which generator a random key belongs to; None for all other leaves."""
-    dtype = getattr(leaf, "dtype", None)
-    is_key = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-    return jax.random.key_impl(leaf) if is_key and not _is_shape(leaf) else None
+def _largest(array: np.ndarray) -> float:
+    return float(np.max(np.abs(array))) or 1.0
 
 
 def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Program, Precision]:
@@ -227,7 +288,7 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
 
     def as_double(x: Any) -> Any:
         dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
-        return jax.ShapeDtypeStruct(np.shape(x), _widest(dtype))
+        return jax.ShapeDtypeStruct(np.shape(x), widest(dtype))
 
     count = len(jax.tree.leaves(params))
     try:
@@ -241,13 +302,6 @@ def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Pr
         pass
     program = trace(apply_fn, params, inputs)
     return program, _narrowest(program, program.inputs[:count])
-
-
-def _widest(dtype: Any) -> Any:
-    """The most precise type of a kind."""
-    if jax.dtypes.issubdtype(dtype, np.complexfloating):
-        return np.complex128
-    return np.float64 if jax.dtypes.issubdtype(dtype, np.floating) else dtype
 
 
 def _narrowest(program: Program, roots: Sequence[Variable]) -> Precision:

@@ -1,4 +1,4 @@
-"""State dicts in files: safetensors, and pickles as long as they hold nothing but tensors."""
+"""Checkpoints: state dicts in files as parameters of a module, and back."""
 
 from __future__ import annotations
 
@@ -8,56 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from onebasin._core.files import replacing
 from onebasin.torch.errors import ConversionError
-from onebasin.torch.state import entries, owners
+from onebasin.torch.files import PICKLES, read_tensors, tensors_in
+from onebasin.torch.modules import unwrapped
+from onebasin.torch.prefixes import PREFIXES, matched
+from onebasin.torch.state import check_width, entries, owners
 from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy
 
-PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# What training scripts wrap around the names, and around the state dict itself.
-PREFIXES = ("module.", "model.", "net.", "_orig_mod.")
-WRAPPERS = ("state_dict", "model_state_dict", "model")
-
-
-def read_tensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The tensors of a state dict in a file, as they are.
-
-    Args:
-        path: A safetensors file, or one that `torch.save` wrote (.pt, .pth, .bin, .ckpt), which
-            is opened with `weights_only=True`: a file that would run code is refused.
-
-    Returns:
-        Arrays by name.
-
-    Raises:
-        ConversionError: If it cannot be read, or holds something else.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ConversionError(f"there is no file {path}: check the path")
-    found = _unpickled(path) if path.suffix in PICKLES else _safetensors(path)
-    for wrapper in WRAPPERS:
-        inside = found.get(wrapper) if isinstance(found, Mapping) else None
-        if isinstance(inside, Mapping):
-            found = inside
-    torch = pytorch()
-    if not isinstance(found, Mapping) or not all(
-        isinstance(x, torch.Tensor) for x in found.values()
-    ):
-        raise ConversionError(
-            f"the file {path} holds something else than tensors by name: save "
-            "module.state_dict() alone"
-        )
-    return {name: to_numpy(x.cpu(), f"{name!r} in {path}") for name, x in found.items()}
+__all__ = ["PICKLES", "PREFIXES", "load_checkpoint", "read_tensors", "save_pickle"]
 
 
 def load_checkpoint(path: str | os.PathLike[str], module: Any) -> dict[str, jax.Array]:
     """Reads a state dict from a file as parameters of a module, which stays as it is.
 
     Half precision becomes the precision of the module. Prefixes that wrappers add (`module.`,
-    `model.`, `net.`, `_orig_mod.`) and integer buffers are passed over.
+    `model.`, `net.`, `_orig_mod.`) and integer buffers are passed over. A tensor of another shape
+    or kind of number, one that the precision of the module cannot hold, and NaN or infinity where
+    the module has none, are refused.
 
     Args:
         path: A safetensors file, or a .pt file with nothing but tensors in it.
@@ -74,36 +44,19 @@ def load_checkpoint(path: str | os.PathLike[str], module: Any) -> dict[str, jax.
         >>> import onebasin as ob
         >>> params = ob.torch.load_checkpoint("weights.safetensors", module)  # doctest: +SKIP
     """
-    path = Path(path)
-    tensors = {_bare(name): x for name, x in read_tensors(path).items()}
-    expected = {_bare(name): name for name in entries(module)}
-    owner = owners(module)
-    targets = entries(module)
-    for bare in [*expected, *tensors]:
-        needed = bare not in expected or targets[expected[bare]].is_floating_point()
-        tied = bare in expected and owner[expected[bare]] != expected[bare]
-        if (bare in tensors and bare in expected) or not needed or tied:
-            continue
-        if bare in tensors and bare.endswith("num_batches_tracked"):
-            continue
-        has, other = ("has no", "has one") if bare in expected else ("has a", "has none")
-        raise ConversionError(
-            f"the file {path} {has} tensor {bare!r}, and the module {other}: it is the file of "
-            "another module"
-        )
-    params = {}
-    for bare, name in expected.items():
-        kind = numpy_dtype(targets[name].dtype, repr(name))
-        if owner[name] != name or not is_float(kind):
-            continue
-        array = tensors[bare]
-        if array.shape != tuple(targets[name].shape):
-            raise ConversionError(
-                f"the file {path} has the tensor {bare!r} of shape {array.shape}, and the module "
-                f"expects {tuple(targets[name].shape)}: it is the file of another module"
-            )
-        params[name] = jnp.array(array.astype(kind))
-    return params
+    path, module = Path(path), unwrapped(module)
+    tensors, targets, owner = tensors_in(path), entries(module), owners(module)
+    keys = matched(f"the file {path}", tensors, targets)
+    # Shapes of all before entries of any: what a small file repeats may be large.
+    for name, key in keys.items():
+        _check_shape(path, key, tensors[key], targets[name])
+    source = _sources(path, tensors, keys, owner)
+    _check_complete(path, tensors, targets, keys, source)
+    return {
+        name: _param(path, key, tensors[key], targets[name])
+        for name, key in source.items()
+        if targets[name].is_floating_point()
+    }
 
 
 def save_pickle(path: Path, state: Mapping[str, Any]) -> None:
@@ -112,41 +65,97 @@ def save_pickle(path: Path, state: Mapping[str, Any]) -> None:
     Raises:
         ConversionError: If it cannot be written.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        pytorch().save(dict(state), partial)
-        partial.replace(path)
+        with replacing(path) as file:
+            pytorch().save(dict(state), file)
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
         raise ConversionError(
             f"the file {path} cannot be written: check its folder, and the space that is left"
         ) from error
 
 
-def _bare(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
-
-
-def _unpickled(path: Path) -> Any:
-    torch = pytorch()
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
+def _check_shape(path: Path, key: str, tensor: Any, target: Any) -> None:
+    if tensor.shape != target.shape:
         raise ConversionError(
-            f"the file {path} cannot be opened with weights_only=True, so that it holds more than "
-            "tensors or is damaged: save module.state_dict() alone, best as safetensors"
-        ) from error
+            f"the file {path} has the tensor {key!r} of shape {tuple(tensor.shape)}, and the "
+            f"module expects {tuple(target.shape)}: it is the file of another module"
+        )
 
 
-def _safetensors(path: Path) -> Any:
-    from safetensors.torch import load_file
+def _sources(
+    path: Path, tensors: Mapping[str, Any], keys: Mapping[str, str], owner: Mapping[str, str]
+) -> dict[str, str]:
+    """The tensor of each entry that is no other's: of tied ones any, as all must be the same."""
+    source: dict[str, str] = {}
+    for name, first in owner.items():
+        if name not in keys:
+            continue
+        key = source.setdefault(first, keys[name])
+        if not _same(tensors[key], tensors[keys[name]]):
+            raise ConversionError(
+                f"the file {path} has other entries in {keys[name]!r} than in {key!r}, which are "
+                "one tensor in the module: it is the file of another module"
+            )
+    return {first: source[first] for first in dict.fromkeys(owner.values()) if first in source}
 
-    try:
-        return load_file(path)
-    except Exception as error:
+
+def _same(one: Any, other: Any) -> bool:
+    alike = one.shape == other.shape and one.dtype == other.dtype
+    return one is other or bool(alike and pytorch().equal(one, other))
+
+
+def _check_complete(
+    path: Path,
+    tensors: Mapping[str, Any],
+    targets: Mapping[str, Any],
+    keys: Mapping[str, str],
+    source: Mapping[str, str],
+) -> None:
+    own = {id(targets[name]) for name in source}
+    for name, target in targets.items():
+        if target.is_floating_point() and id(target) not in own:
+            raise ConversionError(
+                f"the file {path} has no tensor {name!r}, and the module has one: it is the file "
+                "of another module"
+            )
+    used = set(keys.values())
+    for key in tensors:
+        if key not in used and not key.endswith("num_batches_tracked"):
+            raise ConversionError(
+                f"the file {path} has a tensor {key!r}, and the module has none: it is the file "
+                "of another module"
+            )
+
+
+def _param(path: Path, key: str, tensor: Any, target: Any) -> jax.Array:
+    """A tensor as an array of the type that the module has."""
+    found, kind = to_numpy(tensor, repr(key), copy=False), numpy_dtype(target.dtype, repr(key))
+    if not is_float(found.dtype):
         raise ConversionError(
-            f"the file {path} ({path.stat().st_size:,} bytes) is not a safetensors file: files of "
-            f"torch.save are known by the endings {', '.join(PICKLES)}"
-        ) from error
+            f"the file {path} has the tensor {key!r} of type {found.dtype}, and the module expects "
+            f"{kind}: it is the file of another module"
+        )
+    with np.errstate(over="ignore"):
+        array = found.astype(kind)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        _refuse_infinite(path, key, found[bad], kind, target)
+    param = jax.device_put(array)
+    check_width(key, array, param)
+    return param
+
+
+def _refuse_infinite(path: Path, key: str, found: Any, kind: np.dtype, target: Any) -> None:
+    """Refuses what is not finite, unless the module has it so itself (masks)."""
+    beyond = found[np.isfinite(found)]
+    if beyond.size:
+        raise ConversionError(
+            f"the file {path} has {float(beyond[0]):.3g} in the tensor {key!r} of type "
+            f"{found.dtype}, which {kind} of the module cannot hold: call module.to(torch."
+            f"{found.dtype}) first"
+        )
+    if pytorch().isfinite(target).all():
+        raise ConversionError(
+            f"the file {path} has NaN or infinity in the tensor {key!r}: it is damaged, or of a "
+            "training run that diverged"
+        )

@@ -13,7 +13,8 @@ from onebasin.torch.check import check
 from onebasin.torch.determinism import check_deterministic
 from onebasin.torch.export import export
 from onebasin.torch.interpreter import Interpreter
-from onebasin.torch.modules import Call, check_module
+from onebasin.torch.modules import Call, check_module, unwrapped
+from onebasin.torch.outputs import plainly
 from onebasin.torch.state import entries, read_params
 
 
@@ -26,7 +27,8 @@ def from_torch(module: Any, inputs: Any) -> tuple[Net, dict[str, jax.Array]]:
     statistics make a difference; it is left as it is.
 
     Args:
-        module: The module, on the CPU.
+        module: The module, on the CPU. Of one that is compiled (`torch.compile`) or runs in
+            parallel (`DataParallel`) what it wraps is converted.
         inputs: An example of its inputs: a tensor or array, a tuple of positional arguments, or a
             dictionary of named ones. Their first axis may later be of any length, if the module
             lets itself be exported like that.
@@ -36,7 +38,8 @@ def from_torch(module: Any, inputs: Any) -> tuple[Net, dict[str, jax.Array]]:
         statistics too) by their state-dict names. Tied weights are there once, under the first
         name; buffers that are only compared with something (masks) or not used stay constant.
         `net.init(key, inputs)` fills each parameter with random picks from the entries that the
-        module's has, and keeps buffers.
+        module's has, and keeps buffers. Outputs come in dictionaries, lists and tuples, without
+        the caches of language models.
 
     Raises:
         ConversionError: If the module cannot be converted, or the comparison fails; the message
@@ -49,13 +52,15 @@ def from_torch(module: Any, inputs: Any) -> tuple[Net, dict[str, jax.Array]]:
         >>> sorted(params)  # doctest: +SKIP
         ['bias', 'weight']
     """
+    module = unwrapped(module)
     check_module(module)
     params = read_params(module)
     call = Call(inputs)
-    exported = export(module, call)
-    check_deterministic(exported)
-    interpreter = Interpreter(exported)
-    check(module, call, interpreter)
+    with plainly(module):
+        exported = export(module, call)
+        check_deterministic(exported)
+        interpreter = Interpreter(exported)
+        check(module, call, interpreter)
     used = set(exported.params.values())
     trained = dict(module.named_parameters())
     buffers = frozenset(name for name in entries(module) if name not in trained)

@@ -77,7 +77,8 @@ def _dynamic(module: Any, call: Call) -> Any:
     if not ranked:
         return None
     sizes = {x.shape[0] for x in ranked}
-    if len(sizes) == 1 and next(iter(sizes)) in range(1, FEWEST):
+    few = len(sizes) == 1 and next(iter(sizes)) in range(1, FEWEST)
+    if few:
         leaves = [
             _tiled(x) if data and x.ndim else x
             for x, data in zip(leaves, call.is_data, strict=True)
@@ -92,11 +93,41 @@ def _dynamic(module: Any, call: Call) -> Any:
     log = logging.getLogger("torch._export.non_strict_utils")
     before, log.disabled = log.disabled, True
     try:
-        return torch.export.export(module, args, kwargs, dynamic_shapes=shapes or named)
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes or named)
     except Exception:
         return None
     finally:
         log.disabled = before
+    # More examples than there are stand for any number of them, or for nothing that was given.
+    return None if few and not _is_free(program, call) else program
+
+
+def _is_free(program: Any, call: Call) -> bool:
+    """Whether all inputs of a program may be of any number of examples."""
+    shapes = _shapes(program, call).values()
+    return all(_size(shape[0]) is None for shape in shapes if len(shape))
+
+
+def _shapes(program: Any, call: Call) -> dict[int, Any]:
+    """The shapes of the inputs that are data, by their number."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    names = _inputs(program, call)
+    return {number: nodes[name].meta["val"].shape for name, number in names.items()}
+
+
+def _inputs(program: Any, call: Call) -> dict[str, int]:
+    """The numbers of the inputs that are data, by the names of their placeholders."""
+    kind = pytorch().export.graph_signature.InputKind.USER_INPUT
+    names = [
+        getattr(spec.arg, "name", "")
+        for spec in program.graph_signature.input_specs
+        if spec.kind == kind
+    ]
+    return {
+        name: number
+        for name, number in zip(names, call.order(), strict=True)
+        if number is not None and call.is_data[number]
+    }
 
 
 def _tiled(x: Any) -> Any:
@@ -205,16 +236,10 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
     kinds = pytorch().export.graph_signature.InputKind
     owner = owners(module)
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    params, constants, inputs = {}, {}, {}
-    order = iter(call.order())
+    params, constants = {}, {}
     for spec in signature.input_specs:
         name: str = getattr(spec.arg, "name", "")
-        if spec.kind == kinds.USER_INPUT:
-            number = next(order)
-            if number is not None and call.is_data[number]:
-                inputs[name] = number
-            continue
-        if spec.kind == kinds.TOKEN:
+        if spec.kind in (kinds.USER_INPUT, kinds.TOKEN):
             continue
         tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
         if not hasattr(tensor, "dtype"):
@@ -227,7 +252,7 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
             params[name] = owner[spec.target]
             continue
         constants[name] = to_numpy(tensor, repr(spec.target))
-    sizes = {number: nodes[name].meta["val"].shape for name, number in inputs.items()}
+    sizes = _shapes(program, call)
     free = {n: str(s[0]) for n, s in sizes.items() if s and _size(s[0]) is None}
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     returned = [
@@ -240,7 +265,7 @@ def _described(program: Any, module: Any, call: Call) -> Exported:
         module=program.graph_module,
         params=params,
         constants=constants,
-        inputs=inputs,
+        inputs=_inputs(program, call),
         shapes={number: tuple(_size(n) for n in shape) for number, shape in sizes.items()},
         free=frozenset(n for n, symbol in free.items() if symbol == next(iter(free.values()))),
         outputs=returned,

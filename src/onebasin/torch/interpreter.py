@@ -16,7 +16,7 @@ from onebasin.torch.errors import ConversionError
 from onebasin.torch.export import Exported, inner, node_name, unknown
 from onebasin.torch.names import symbolic
 from onebasin.torch.ops import layout
-from onebasin.torch.ops.layout import ChannelsLast, whole
+from onebasin.torch.ops.layout import Held, whole
 from onebasin.torch.ops.shape import Stacked
 from onebasin.torch.table import Rule, rule_for
 from onebasin.torch.tensors import canonical, is_float, numpy_dtype, pytorch
@@ -103,9 +103,10 @@ class Interpreter:
         )
         if not fits:
             sizes = ", ".join("any" if w is None else str(w) for w in wanted)
+            free = "" if wanted[:1] == (None,) else ", or for any batch write x.shape[0] for len(x)"
             raise ValueError(
                 f"an input has shape {value.shape}, and the module was converted for ({sizes}): "
-                "convert it again with an example of that shape"
+                f"convert it again with an example of that shape{free}"
             )
         if is_float(value.dtype) and self.own == np.dtype(np.float32):
             return value.astype(working)
@@ -164,8 +165,8 @@ class Interpreter:
             return [
                 self._as_torch_has_it(x, d, working) for x, d in zip(result, dtypes, strict=False)
             ]
-        if isinstance(result, ChannelsLast):
-            return ChannelsLast(self._as_torch_has_it(result.array, dtypes, working))
+        if isinstance(result, Held):
+            return result.each(lambda x: self._as_torch_has_it(x, dtypes, working))
         if dtypes is None or (not hasattr(result, "dtype") and not np.isscalar(result)):
             return result
         wanted = self._dtype(dtypes, working)

@@ -20,7 +20,7 @@ class Call:
     """
 
     def __init__(self, inputs: Any):
-        leaves, structure = jax.tree.flatten(inputs)
+        leaves, structure = jax.tree.flatten(as_tree(inputs))
         self.structure: Any = structure
         self.is_data = [_is_array(leaf) for leaf in leaves]
         self.example = [
@@ -50,13 +50,31 @@ class Call:
 
     def leaves(self, inputs: Any) -> list[Any]:
         """The leaves of inputs that must have the structure of the example."""
-        leaves, structure = jax.tree.flatten(inputs)
+        leaves, structure = jax.tree.flatten(as_tree(inputs))
         if structure != self.structure:
             raise ValueError(
                 f"the inputs are {structure}, and the module was converted with {self.structure}: "
                 "give them in the same form"
             )
         return leaves
+
+
+def as_tree(inputs: Any) -> Any:
+    """Inputs as JAX takes them apart: named ones, such as a tokenizer gives, in a dictionary."""
+    return dict(inputs) if isinstance(inputs, Mapping) else inputs
+
+
+def unwrapped(module: Any) -> Any:
+    """The module inside of those that run it in parallel or compile it; else itself."""
+    parallel = pytorch().nn.DataParallel, pytorch().nn.parallel.DistributedDataParallel
+    if isinstance(module, parallel):
+        return unwrapped(module.module)
+    return unwrapped(module._orig_mod) if _compiled(module) else module
+
+
+def _compiled(module: Any) -> bool:
+    """Whether it is what `torch.compile` gives, without importing its class, which takes long."""
+    return type(module).__name__ == "OptimizedModule" and hasattr(module, "_orig_mod")
 
 
 def check_module(module: Any) -> None:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from onebasin.torch.errors import ConversionError
-from onebasin.torch.modules import check_tensor
+from onebasin.torch.modules import check_tensor, unwrapped
 from onebasin.torch.tensors import is_float, numpy_dtype, pytorch, to_numpy, to_tensor
 
 
@@ -28,9 +28,12 @@ def owners(module: Any) -> dict[str, str]:
 def read_params(module: Any) -> dict[str, jax.Array]:
     """Floating-point parameters and buffers as arrays, each tied tensor once.
 
+    Of a module that wraps another they have the names that the other gives them.
+
     Raises:
         ConversionError: If JAX would narrow one of them.
     """
+    module = unwrapped(module)
     owner = owners(module)
     params = read_state({name: x for name, x in entries(module).items() if owner[name] == name})
     if not params:
@@ -55,12 +58,17 @@ def read_state(state: Mapping[str, Any]) -> dict[str, jax.Array]:
         # JAX may share memory with NumPy: this is a copy of the module's, which training changes.
         # `jnp.asarray` would compile a program for each shape.
         params[name] = jax.device_put(array)
-        if params[name].dtype != array.dtype:
-            raise ConversionError(
-                f"{name!r} is of type {array.dtype}, which JAX narrows to {params[name].dtype}: "
-                "switch on jax_enable_x64, or call module.float() first"
-            )
+        check_width(name, array, params[name])
     return params
+
+
+def check_width(name: str, array: np.ndarray, param: jax.Array) -> None:
+    """Refuses what JAX made narrower than it was."""
+    if param.dtype != array.dtype:
+        raise ConversionError(
+            f"{name!r} is of type {array.dtype}, which JAX narrows to {param.dtype}: "
+            "switch on jax_enable_x64, or call module.float() first"
+        )
 
 
 def state_dict(params: Mapping[str, Any], module: Any = None) -> dict[str, Any]:
@@ -86,12 +94,13 @@ def state_dict(params: Mapping[str, Any], module: Any = None) -> dict[str, Any]:
     _check_mapping(params)
     if module is None:
         return {name: to_tensor(x) for name, x in params.items()}
-    targets = entries(module)
-    owner = owners(module)
-    check_fits(params, module)
+    bare = unwrapped(module)
+    owner = owners(bare)
+    check_fits(params, bare)
+    # A wrapper has the same entries in the same order, under longer names.
     return {
-        name: to_tensor(params[owner[name]]) if owner[name] in params else x.detach().clone()
-        for name, x in targets.items()
+        name: to_tensor(params[first]) if first in params else x.detach().clone()
+        for (name, x), first in zip(entries(module).items(), owner.values(), strict=True)
     }
 
 
@@ -122,8 +131,9 @@ def to_torch(params: Mapping[str, Any], module: Any) -> Any:
             "write to_torch(params, module)"
         )
     _check_mapping(params)
-    check_fits(params, module)
-    targets = entries(module)
+    bare = unwrapped(module)
+    check_fits(params, bare)
+    targets = entries(bare)
     with torch.no_grad():
         for name, x in params.items():
             targets[name].copy_(to_tensor(x))

@@ -29,11 +29,11 @@ class Family:
 
         return enter
 
-    def rows(self, rules: Mapping[str, Rule]) -> None:
-        """Enters rules by the names of their operators, without the namespace `aten`."""
+    def rows(self, rules: Mapping[str, Rule], namespace: str = "aten") -> None:
+        """Enters rules by the names of their operators, without the namespace."""
         for name, rule in rules.items():
-            TABLE[f"aten.{name}"] = rule
-            FAMILIES[f"aten.{name}"] = self.name
+            TABLE[f"{namespace}.{name}"] = rule
+            FAMILIES[f"{namespace}.{name}"] = self.name
 
 
 def register(*names: str) -> Callable[[Rule], Rule]:

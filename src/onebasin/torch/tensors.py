@@ -63,7 +63,7 @@ def to_numpy(tensor: Any, what: str = "a tensor", *, copy: bool = True) -> np.nd
     # PyTorch's memory is aligned as JAX wants it, so that JAX need not copy it again.
     tensor = tensor.detach().clone() if copy else tensor.detach()
     if tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(wanted)
+        return tensor.view(torch.int16).numpy().view(wanted)
     return tensor.numpy()
 
 

@@ -196,7 +196,11 @@ const Figures = (() => {
   const drawAll = (state) => Promise.all(state.plots.map((_, number) => draw(state, number)));
 
   function csv(spec) {
-    const cell = (value) => (known(value) ? `"${String(value).replace(/"/g, '""')}"` : "");
+    // What a spreadsheet would compute is marked as text.
+    const formula = (value) => typeof value === "string" && /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(value)
+      && !Number.isFinite(Number(value));
+    const plain = (value) => `${formula(value) ? "'" : ""}${value}`.replace(/"/g, '""');
+    const cell = (value) => (known(value) ? `"${plain(value)}"` : "");
     const rows = [["panel", "frame", "group", "series", "label", "x", "y", "low", "high", "z"]];
     const add = (panel, frame, content) => {
       for (const s of content.series) {

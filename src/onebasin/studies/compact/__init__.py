@@ -11,7 +11,7 @@ from onebasin.studies.compact.config import CompactConfig
 from onebasin.studies.compact.study import study
 
 # Stages join the study in the order in which they run.
-for _name in ("posteriors", "quality", "basin", "weights", "landscape"):
+for _name in ("posteriors", "quality", "basin", "weights", "pruning", "landscape"):
     importlib.import_module(f"onebasin.studies.compact.{_name}")
 
 __all__ = ["CompactConfig", "study"]

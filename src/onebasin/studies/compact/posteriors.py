@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,18 @@ def hmc(step: Step) -> None:
     """Chains of HMC, from networks that were trained first."""
     options = step.config.hmc.model_dump()
     place = setting(step.config)
-    draws = infer.hmc(
-        step.key,
-        problem(step.config, place),
-        **options,
-        memory=step.config.memory,
-        progress=step.progress,
-        engine=step.engine,
-        run=step.work / "hmc",
-    )
+    with warnings.catch_warnings():
+        # What it would say is in the table.
+        warnings.simplefilter("ignore", infer.SamplingWarning)
+        draws = infer.hmc(
+            step.key,
+            problem(step.config, place),
+            **options,
+            memory=step.config.memory,
+            progress=step.progress,
+            engine=step.engine,
+            run=step.work / "hmc",
+        )
     step.save("draws", draws)
     statistics = {name: np.asarray(value) for name, value in draws.statistics.items()}
     mode = np.asarray(draws.mode)
@@ -41,16 +45,24 @@ def hmc(step: Step) -> None:
     columns = [
         Column(key="acceptance", label="mean acceptance", digits=3),
         Column(key="divergences", label="divergences", digits=0),
+        Column(
+            key="shortened",
+            label="cut short",
+            digits=0,
+            note="Trajectories that max_leapfrogs ended.",
+        ),
         Column(key="density", label="mean log density", digits=1),
     ]
     accepted = statistics.get("acceptance", np.full(len(draws), np.nan))
     broken = statistics.get("divergent", np.zeros(len(draws)))
+    cut = statistics.get("shortened", np.zeros(len(draws)))
     rows = [
         Row(
             label=f"chain {chain}",
             cells={
                 "acceptance": Cell(value=float(accepted[mode == chain].mean())),
                 "divergences": Cell(value=float(broken[mode == chain].sum())),
+                "shortened": Cell(value=float(cut[mode == chain].sum())),
                 "density": Cell(value=float(density[mode == chain].mean())),
             },
         )
@@ -66,6 +78,7 @@ def hmc(step: Step) -> None:
     ]
     step.say(
         f"{len(draws.modes)} chains of {len(draws) // len(draws.modes)} draws each, after warm-up."
+        + _cut_short(draws, int(cut.sum()), options["max_leapfrogs"])
     )
     step.show(
         Table(name="chains", title="The chains of HMC", columns=columns, rows=rows),
@@ -74,6 +87,16 @@ def hmc(step: Step) -> None:
             title="Chains wander around the same log density",
             panels=[Panel(x=Axis(label="draw"), y=Axis(label="log density, nats"), series=series)],
         ),
+    )
+
+
+def _cut_short(draws: Draws, number: int, most: int) -> str:
+    """A sentence where trajectories were ended before the length that was asked for."""
+    if not number:
+        return ""
+    return (
+        f" {number} of {len(draws)} trajectories were ended by `max_leapfrogs` = {most} before "
+        "their length: neighbouring draws depend on each other more than they would."
     )
 
 

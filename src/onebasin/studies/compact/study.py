@@ -13,6 +13,7 @@ from onebasin.infer import Normal, Problem
 from onebasin.studies.compact.config import CompactConfig
 from onebasin.studies.pipeline import Study
 from onebasin.studies.setting import Setting, mlp_setting
+from onebasin.studies.sources import sources
 from onebasin.studies.step import Step
 
 study = Study(
@@ -27,11 +28,11 @@ study = Study(
 
 def setting(config: CompactConfig) -> Setting:
     """The network and its data: the same for all stages, which then share compiled programs."""
-    return _setting(config.model_dump_json())
+    return _setting(config.model_dump_json(), tuple(sources(config).items()))
 
 
 @functools.lru_cache(maxsize=1)
-def _setting(content: str) -> Setting:
+def _setting(content: str, files: tuple[Any, ...]) -> Setting:
     config = CompactConfig.model_validate_json(content)
     return mlp_setting(config, config.hidden)
 

@@ -1,4 +1,4 @@
-"""Spreads of weights and what can be pruned by them, once posteriors lie in one basin."""
+"""Spreads of weights, once posteriors lie in one basin."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 
 from onebasin.align import align
 from onebasin.compact import fit_gaussian
-from onebasin.evaluate import metrics, prune_curve
 from onebasin.posterior import Gaussian, moments, push_forward
-from onebasin.studies.compact.posteriors import MODEL
 from onebasin.studies.compact.study import setting, study
 from onebasin.studies.results import (
     Axis,
@@ -28,14 +26,13 @@ from onebasin.studies.step import Step
 
 SHOWN = 1500
 LEAST_SIGMA = 1e-4
-SCORES = (("HMC", "std"), ("ensemble", "std"), ("variational", "std"), ("HMC", "signal"))
 
 
 def _flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def _methods(step: Step, like: Any) -> dict[str, Gaussian]:
+def in_one_basin(step: Step, like: Any) -> dict[str, Gaussian]:
     """The Gaussians of all methods in the basin of the HMC fit."""
     symmetry = setting(step.config).symmetry
     # The spread of the aligned draws themselves: that of the fits is tempered.
@@ -58,7 +55,7 @@ def spreads(step: Step) -> None:
         "HMC": step.load("fits", "hmc-unaligned", like),
         "ensemble": step.load("fits", "ensemble-unaligned", like),
     }
-    methods = _methods(step, like)
+    methods = in_one_basin(step, like)
     # Weights that no example moves have no spread in an ensemble: they stand at the left end.
     logs = {
         title: {
@@ -137,74 +134,5 @@ def spreads(step: Step) -> None:
             title="Correlation over weights between methods, in one basin",
             columns=[Column(key="r", label="correlation", digits=3, better="higher")],
             rows=table,
-        ),
-    )
-
-
-@study.stage("Pruning", needs=("variational", "fits", "ensemble"), reads=(*MODEL, "keep"))
-def pruning(step: Step) -> None:
-    """Weights of lowest sigma are kept; one method's sigma prunes another's network."""
-    place = setting(step.config)
-    like = place.params()
-    methods = _methods(step, like)
-    member = step.load("fits", "ensemble-aligned", like)[0]
-    symmetry = place.symmetry
-    moved = align(symmetry, member, to=methods["HMC"].mean, cost="weights")
-    targets = {name: q.mean for name, q in methods.items()} | {"ensemble member": moved.params}
-
-    @jax.jit
-    def accuracy(params: Any) -> Any:
-        return metrics.accuracy(
-            place.test[1], jax.nn.softmax(place.net.apply(params, place.test[0]))
-        )
-
-    panels, rows = [], []
-    for target, params in targets.items():
-        series = []
-        for source, by in SCORES:
-            curve = prune_curve(accuracy, methods[source], by, keep=step.config.keep, target=params)
-            label = f"{source}'s {'sigma' if by == 'std' else 'mean / sigma'}"
-            score = np.asarray(curve.score)
-            series.append(
-                Series(
-                    name=label,
-                    group=label,
-                    x=100 * np.asarray(curve.keep),
-                    y=100 * score,
-                    style="line+points",
-                )
-            )
-            rows.append(
-                Row(
-                    label=f"{target} by {label}",
-                    group=target,
-                    cells={
-                        f"keep{100 * k:g}": Cell(value=100 * s)
-                        for k, s in zip(step.config.keep, score, strict=True)
-                    },
-                )
-            )
-        panels.append(
-            Panel(
-                title=f"network: {target}",
-                x=Axis(label="weights kept, %"),
-                y=Axis(label="test accuracy, %"),
-                series=series,
-            )
-        )
-    step.show(
-        Figure(
-            name="pruning",
-            title="Test accuracy while weights are set to zero, by whose sigma",
-            panels=panels,
-        ),
-        Table(
-            name="pruning",
-            title="Test accuracy of pruned networks, %",
-            columns=[
-                Column(key=f"keep{100 * k:g}", label=f"{100 * k:g} % kept", digits=1)
-                for k in step.config.keep
-            ],
-            rows=rows,
         ),
     )

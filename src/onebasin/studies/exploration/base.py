@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,6 +19,7 @@ from onebasin.studies.errors import StudyError
 from onebasin.studies.networks import NetConfig, TrainIn, load_setting
 from onebasin.studies.pipeline import Study
 from onebasin.studies.setting import Setting
+from onebasin.studies.sources import kept
 from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
@@ -176,7 +176,7 @@ class World(NamedTuple):
     outside: Any
 
 
-@functools.lru_cache(maxsize=2)
+@kept(2)
 def world(config: ExplorationConfig) -> World:
     """What the stages work with; kept, as compiled programs are."""
     label, found = setting(config)

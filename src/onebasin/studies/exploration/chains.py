@@ -17,7 +17,7 @@ from onebasin.studies.exploration.base import (
     targets,
     world,
 )
-from onebasin.studies.exploration.distance import FORMS, removals
+from onebasin.studies.exploration.distance import FORMS, matching, removals
 from onebasin.studies.exploration.populations import CHAINS
 from onebasin.studies.results import Cell, Column, Row, Table, middle
 from onebasin.studies.step import Step
@@ -40,13 +40,17 @@ def convergence(step: Step) -> None:
     if "hmc" in targets(config):
         chains[TARGETS["hmc"]] = _level(step.load("methods", HMC_TARGET))
     ways = removals(config, here, reference)
+    del ways["matched"]
+    by_chain = {"symmetry": here.symmetry, "reference": reference, **matching(config, here)}
     rows = []
     for label, draws in chains.items():
         number = len(draws.modes)
         if number < 2 or len(draws) < number * LEAST_DRAWS:
             step.say(f"The chains of {label} are too short, or too few, for R-hat.")
             continue
-        values = {form: _all(rhat(remove(draws)).values) for form, remove in ways.items()}
+        found = {form: rhat(remove(draws)) for form, remove in ways.items()}
+        found["matched"] = rhat(draws, **by_chain)
+        values = {form: _all(one.values) for form, one in found.items()}
         probs = np.asarray(predict(here.setting.net.apply, draws, here.setting.test[0][:EXAMPLES]))
         values["predictions"] = _all(functional_rhat(probs, draws.mode).values)
         cells = {key: middle(found) for key, found in values.items()}
@@ -58,14 +62,15 @@ def convergence(step: Step) -> None:
             title="R-hat across chains, by what was removed",
             text="Rank-normalised and split; medians over the weights (or over predicted "
             "probabilities), in brackets the range of the middle 90 %. Near 1 where chains cannot "
-            "be told apart. Of the methods the chains that are one mode each; chains of the "
-            "target are short, which raises R-hat by itself.",
+            "be told apart. Matched with one element for each chain; scaled and sorted draw by "
+            "draw, which hides that a chain moves slowly. Of the methods the chains that are one "
+            "mode each; chains of the target are short, which raises R-hat by itself.",
             columns=[
                 Column(key="chains", label="chains", digits=0),
                 Column(key="length", label="draws of each", digits=0),
                 *(
                     Column(key=form, label=f"R-hat, {label}", better="lower")
-                    for form, label in FORMS.items()
+                    for form, label in {**FORMS, "matched": "matched by chain"}.items()
                 ),
                 Column(key="predictions", label="R-hat of predictions", better="lower"),
             ],

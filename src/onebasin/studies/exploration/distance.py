@@ -75,17 +75,20 @@ def match(
 ) -> Any:
     """Draws in the basin of a reference; of their mean, with what `align_many` says of it."""
     found = align_many(
-        here.symmetry,
-        draws,
-        reference=reference,
-        cost=config.cost,
-        scaling=config.scaling,
-        apply_fn=here.setting.net.apply,
-        inputs=here.setting.train[0][:500],
-        tolerance=SETTLED,
-        engine=engine,
+        here.symmetry, draws, reference=reference, engine=engine, **matching(config, here)
     )
     return found if isinstance(reference, str) else found.draws
+
+
+def matching(config: Any, here: World) -> dict[str, Any]:
+    """How draws are matched."""
+    return {
+        "cost": config.cost,
+        "scaling": config.scaling,
+        "apply_fn": here.setting.net.apply,
+        "inputs": here.setting.train[0][:500],
+        "tolerance": SETTLED,
+    }
 
 
 @study.stage(

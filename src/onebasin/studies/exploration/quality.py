@@ -9,8 +9,7 @@ from scipy import stats
 
 from onebasin.studies.exploration.base import GROUPS, study, targets
 from onebasin.studies.exploration.distance import FORMS, OWN
-from onebasin.studies.exploration.published import published
-from onebasin.studies.exploration.uncertainty import published_setting
+from onebasin.studies.exploration.published import published, published_data
 from onebasin.studies.results import Axis, Cell, Column, Figure, Panel, Row, Series, Table
 from onebasin.studies.step import Step
 
@@ -26,13 +25,14 @@ QUALITIES = {
 }
 PUBLISHED_FORMS = {"raw": "mmd", "sorted": "ns"}
 """The published distances, by the form of ours that is like them."""
+THEIRS = {"raw": "published MMD of ResNet-18", "sorted": "the same without symmetries"}
 
 
 @study.stage(
     "Does distance in weight space tell how good uncertainty is?",
     needs=("discrepancy", "uncertainty"),
     reads=("resamples",),
-    version=2,
+    version=3,
 )
 def quality(step: Step) -> None:
     """Rank correlations of distance and quality over methods, for both targets."""
@@ -98,7 +98,7 @@ def quality(step: Step) -> None:
             rows=rows,
         ),
     )
-    if published_setting(config):
+    if published_data(config):
         # The target of trained networks is the first, and the only one that was published.
         step.show(*beside_published(labels, distance[0], config.resamples, rng))
 
@@ -111,13 +111,10 @@ def beside_published(
     rows, ranks = [], {}
     known = [i for i, label in enumerate(labels) if published(label, "mmd") is not None]
     for i in known:
-        cells = {
-            form: Cell(
-                value=distance[forms.index(form), i],
-                published=published(labels[i], key),
-            )
-            for form, key in PUBLISHED_FORMS.items()
-        }
+        cells = {}
+        for form, key in PUBLISHED_FORMS.items():
+            cells[form] = Cell(value=distance[forms.index(form), i])
+            cells[f"{form} published"] = Cell(value=published(labels[i], key))
         rows.append(Row(label=labels[i], cells=cells))
     others = [i for i in known if not labels[i].startswith(OWN["sgd"])]
     for name, group in {"methods but ensembles": "", "methods of one mode": GROUPS[0]}.items():
@@ -140,7 +137,14 @@ def beside_published(
             title="Distances to the trained target beside the published ones",
             text="Published: MMD of ResNet-18, as it is and without symmetries, in units of its "
             "own, so that only the order of methods can be compared.",
-            columns=[Column(key=form, label=label, digits=3) for form, label in columns.items()],
+            columns=[
+                column
+                for form, label in columns.items()
+                for column in (
+                    Column(key=form, label=label, digits=3),
+                    Column(key=f"{form} published", label=THEIRS[form], digits=1),
+                )
+            ],
             rows=rows,
         ),
         Table(

@@ -8,7 +8,6 @@ import numpy as np
 from onebasin.evaluate import metrics, predict
 from onebasin.posterior import Draws
 from onebasin.studies.exploration.base import (
-    ExplorationConfig,
     World,
     samples,
     stage_needs,
@@ -17,7 +16,7 @@ from onebasin.studies.exploration.base import (
     targets,
     world,
 )
-from onebasin.studies.exploration.published import published
+from onebasin.studies.exploration.published import beside, published_setting
 from onebasin.studies.results import (
     Axis,
     Cell,
@@ -31,6 +30,10 @@ from onebasin.studies.results import (
 )
 from onebasin.studies.step import Step
 
+PUBLISHED = (
+    " Published: ResNet-18, as many networks of every method; columns that are defined otherwise "
+    "there have none."
+)
 SCORE = "Score: the largest probability of the predictive."
 COLUMNS = (
     Column(key="accuracy", label="accuracy (%)", digits=2, better="higher"),
@@ -79,6 +82,7 @@ COLUMNS = (
     "Accuracy, calibration and detection",
     needs=stage_needs(),
     reads=("outside", "num_samples", "modes", "repeats", "methods"),
+    version=2,
 )
 def uncertainty(step: Step) -> None:
     """All metrics of all methods and of both targets."""
@@ -105,7 +109,7 @@ def uncertainty(step: Step) -> None:
             group=groups[label][1],
             cells={
                 key: interval([m[key] for m in metrics]).model_copy(
-                    update={"published": _published(config, label, key)}
+                    update={"published": beside(config, label, key)}
                 )
                 for key in keys
             },
@@ -119,7 +123,7 @@ def uncertainty(step: Step) -> None:
             text=f"{here.label}: {len(here.setting.test[1]):,} test inputs, "
             f"{len(here.outside):,} out of distribution ({config.outside}); predictive of "
             f"{config.num_samples} networks; means over {config.repeats} independent repeats with "
-            "95 % intervals." + (" Published: ResNet-18." if published_setting(config) else ""),
+            "95 % intervals." + (PUBLISHED if published_setting(config) else ""),
             columns=list(COLUMNS),
             rows=rows,
         )
@@ -215,19 +219,3 @@ def collapse(step: Step) -> None:
             rows=rows,
         ),
     )
-
-
-def published_setting(config: ExplorationConfig) -> bool:
-    """Whether published numbers are of this data and of a residual network like this one."""
-    return (
-        config.dataset == "cifar100"
-        and config.net.kind in ("resnet", "resnet18")
-        and not any((config.model, config.data, config.train_size, config.test_size))
-    )
-
-
-def _published(config: ExplorationConfig, label: str, key: str) -> float | None:
-    needs_outside = key in ("aupr", "fpr95", "outside")
-    if not published_setting(config) or (needs_outside and config.outside != "svhn"):
-        return None
-    return published(label, key)

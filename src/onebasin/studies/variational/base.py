@@ -18,6 +18,7 @@ from onebasin.studies.networks import NetConfig, TrainIn, load_setting
 from onebasin.studies.pipeline import Study
 from onebasin.studies.results import Cell, interval
 from onebasin.studies.setting import Setting
+from onebasin.studies.sources import kept
 from onebasin.studies.step import Step
 from onebasin.symmetry import Symmetry
 
@@ -172,7 +173,7 @@ class Case(NamedTuple):
         return Problem(net, self.setting.train, Normal(scale), temperature=temperature)
 
 
-@functools.lru_cache(maxsize=16)
+@kept(16)
 def case_of(config: VariationalConfig, number: int = 0, fit: FitConfig | None = None) -> Case:
     """A network of the configuration, or a variant of it; kept, as its compiled programs are."""
     fit = fit or config.nets[number]

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from onebasin.torch.ops.held import Counting
 from onebasin.torch.table import Family
 
 creation = Family("creation")
@@ -72,7 +73,8 @@ def zero(x: Any) -> Any:
 @creation("arange")
 def arange(*args: Any, dtype: Any = None, step: Any = 1, **_: Any) -> Any:
     start, end, step = (0, *args, step) if len(args) == 1 else (*args, step)[:3]
-    return jnp.asarray(np.arange(start, end, step), dtype)
+    array = jnp.asarray(np.arange(start, end, step), dtype)
+    return Counting(array) if (start, step) == (0, 1) else array
 
 
 @creation("linspace")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from onebasin.torch.ops.held import by_group, is_groups
 from onebasin.torch.table import Family
 
 indexing = Family("indexing")
@@ -105,6 +106,9 @@ def where(indices: Any) -> tuple[Any, ...]:
 def topk(
     x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Any, Any]:
+    if largest and x.ndim and x.dtype != bool:
+        values, places = lax.top_k(jnp.moveaxis(x, dim, -1), k)
+        return jnp.moveaxis(values, -1, dim), jnp.moveaxis(places, -1, dim)
     order = jnp.argsort(x, axis=dim, descending=largest)
     picked = lax.slice_in_dim(order, 0, k, axis=dim)
     return jnp.take_along_axis(x, picked, axis=dim), picked
@@ -112,6 +116,8 @@ def topk(
 
 @indexing("sort")
 def sort(x: Any, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Any, Any]:
+    if is_groups(x) and not descending:
+        return by_group(x)
     order = jnp.argsort(x, axis=dim, descending=descending)
     return jnp.take_along_axis(x, order, axis=dim), order
 
@@ -125,12 +131,14 @@ def sort_stable(
 
 @indexing("argsort")
 def argsort(x: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    if is_groups(x) and not descending:
+        return by_group(x)[1]
     return jnp.argsort(x, axis=dim, descending=descending)
 
 
 @indexing("argsort.stable")
 def argsort_stable(x: Any, *, stable: bool, dim: int = -1, descending: bool = False) -> Any:
-    return jnp.argsort(x, axis=dim, descending=descending)
+    return argsort(x, dim, descending)
 
 
 @indexing("bucketize")
