@@ -1,5 +1,6 @@
 """Whether the abuse would see what it is there to see."""
 
+import contextlib
 import errno
 import importlib
 import io
@@ -108,6 +109,22 @@ def test_an_edit_with_its_checksum_put_right_is_taken_for_whole(part: Any, tmp_p
         Run.open(tmp_path / "run")
     path.write_bytes(seals.reseal_json(before, edited))
     assert Run.open(tmp_path / "run").notes["text"] == "so on"
+
+
+def test_so_is_one_of_a_file_of_tensors(part: Any, tmp_path: Path) -> None:
+    from onebasin.store import load
+
+    runs, seals = part("readers.runs"), part("seals")
+    runs.make_posteriors(tmp_path)
+    path = tmp_path / "Draws.safetensors"
+    before, read = path.read_bytes(), 0
+    for edited in (seals.edit_tensors(path, random.Random(seed)) for seed in range(40)):
+        if edited is not None and edited != before:
+            (tmp_path / "edited.safetensors").write_bytes(edited)
+            with contextlib.suppress(StoreError):
+                load(tmp_path / "edited.safetensors")
+                read += 1
+    assert read
 
 
 def test_a_disk_that_is_full_stays_so_and_half_of_a_write_fits(part: Any, tmp_path: Path) -> None:
