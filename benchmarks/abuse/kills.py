@@ -57,12 +57,9 @@ class _Work:
         self._kind, self._root, self._chance = kind, root, chance
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
-        began = time.monotonic()
-        _, self._expected, said = self._go(root / "undisturbed", None)
+        _, self._expected, said = self._go(root / "undisturbed", disturbed=False)
         if not self._expected:
             raise RuntimeError(f"{kind} does not end when nobody disturbs it: {said}")
-        self._seconds = time.monotonic() - began
-        self._work_seconds = self._seconds
 
     def disturb(self, kills: int, cuts: int) -> None:
         """As many kills as are asked for, of which as many as are asked for cut the power too."""
@@ -78,8 +75,8 @@ class _Work:
     def _one(self, folder: Path, left: list[str]) -> list[str]:
         """A folder that is disturbed until its work is done, or until nobody has anything left."""
         done = 0
-        while left and len(left) > 0:
-            killed, ended, said = self._go(folder, self._chance.uniform(0, self._work_seconds))
+        while left:
+            killed, ended, said = self._go(folder, disturbed=True)
             if not killed:
                 self._judge(ended, said)
                 return left
@@ -93,7 +90,7 @@ class _Work:
                 self.counts[LOST] += 1
                 self.failures.append(f"{self._kind}: {done - now} of {done} finished parts lost")
             done = now
-        _, ended, said = self._go(folder, None)
+        _, ended, said = self._go(folder, disturbed=False)
         self._judge(ended, said)
         return left
 
@@ -103,22 +100,41 @@ class _Work:
         if outcome != SAME:
             self.failures.append(f"{self._kind}: {outcome}: {said[-400:]}")
 
-    def _go(self, folder: Path, wait: float | None) -> tuple[bool, str, str]:
-        """Works in a folder, and is killed after a time; whether it was, its digest, its errors."""
+    def _go(self, folder: Path, *, disturbed: bool) -> tuple[bool, str, str]:
+        """Works in a folder, killed or not; whether it was, its digest, its errors."""
         command = [sys.executable, "-m", "abuse.working", self._kind, str(folder)]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            began = time.monotonic()
-            try:
-                out, error = process.communicate(timeout=MOST_SECONDS if wait is None else wait)
-            except subprocess.TimeoutExpired:
+            if disturbed:
+                self._await(process, folder)
                 process.send_signal(signal.SIGKILL)
-                out, error = process.communicate()
-        if wait is None:
-            self._work_seconds = time.monotonic() - began
+            out, error = process.communicate(timeout=MOST_SECONDS)
         killed = process.returncode == -signal.SIGKILL
         lines = [line for line in out.splitlines() if line.startswith("done ")]
         return killed and not lines, lines[0].partition(" ")[2] if lines else "", error
+
+    def _await(self, process: subprocess.Popen[str], folder: Path) -> None:
+        """A random moment: most often when files are being written, as then there is most to lose.
+
+        Compiling takes longer than the work, and a kill then disturbs nothing.
+        """
+        before, began = _bytes(folder), time.monotonic()
+        if self._chance.random() < 0.1:
+            time.sleep(self._chance.uniform(0, 5))
+            return
+        while _bytes(folder) == before and process.poll() is None:
+            if time.monotonic() - began > MOST_SECONDS:
+                raise RuntimeError(f"{self._kind} makes no progress in {folder}")
+            time.sleep(0.01)
+        time.sleep(self._chance.uniform(0, 0.2))
+
+
+def _bytes(folder: Path) -> int:
+    """How many bytes and files there are; it changes with everything that is kept."""
+    try:
+        return sum(1 + f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    except FileNotFoundError:
+        return -1

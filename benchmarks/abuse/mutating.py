@@ -100,9 +100,13 @@ def _read(
     before, began = _reset_peak(), time.perf_counter()
     result: dict[str, Any] = {"detail": ""}
     try:
-        found = reader.read(place)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = reader.read(place)
         if outcomes.digest(found) == expected:
             result["outcome"] = outcomes.SAME
+        elif any(str(place) in str(warning.message) for warning in said):
+            result["outcome"] = outcomes.TOLD
         elif resealed:
             result["outcome"] = outcomes.RESEALED
         else:

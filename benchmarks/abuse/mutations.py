@@ -25,7 +25,7 @@ def run(given: argparse.Namespace) -> int:
         return _once(next(iter(weights)), given)
     total = sum(weights.values())
     rows: dict[str, dict[str, int]] = {}
-    failures: dict[str, list[str]] = {}
+    failures: dict[str, list[Any]] = {}
     began = time.time()
     for name, weight in weights.items():
         count = max(1, round(given.count * weight / total))
@@ -34,12 +34,14 @@ def run(given: argparse.Namespace) -> int:
         rows[name] = dict(Counter(result["outcome"] for result in results))
         for result in results:
             if result["outcome"] in BAD:
-                said = f"{name}: {result['outcome']}: {result['detail']}"
-                failures.setdefault(said, []).append(str(result["case"]))
+                kind, _, example = result["detail"].partition(": ")
+                said = f"{name}: {result['outcome']}: {kind}"
+                failures.setdefault(said, []).append((result["case"], example))
         print(f"  {name}: {rows[name]} after {time.time() - began:.0f} s", flush=True)
     print(show(rows, (*GOOD, *BAD), "reader"))
     for said, cases in sorted(failures.items(), key=lambda item: -len(item[1])):
-        print(f"{len(cases):>5} x {said} (cases {', '.join(cases[:4])})")
+        numbers = ", ".join(str(case) for case, _ in cases[:4])
+        print(f"{len(cases):>5} x {said}: {cases[0][1]} (cases {numbers})")
     if given.out is not None:
         content = {"seed": given.seed, "readers": rows, "failures": failures}
         given.out.write_text(json.dumps(content, indent=1) + "\n")

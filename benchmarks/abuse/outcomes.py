@@ -12,6 +12,7 @@ import numpy as np
 
 SAME = "same"
 OURS = "ours"
+TOLD = "told"
 OTHER = "other, no checksum"
 RESEALED = "other, resealed"
 DAMAGED = "DAMAGED"
@@ -19,7 +20,7 @@ RAW = "RAW ERROR"
 SLOW = "SLOW"
 BIG = "BIG"
 CRASH = "CRASH"
-GOOD = (SAME, OURS, OTHER, RESEALED)
+GOOD = (SAME, OURS, TOLD, OTHER, RESEALED)
 BAD = (DAMAGED, RAW, SLOW, BIG, CRASH)
 SECONDS = 20.0
 BYTES = 2 * 2**30

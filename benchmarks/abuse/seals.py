@@ -6,6 +6,7 @@ another way, there is nothing to put right here, and edits are only those that a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -13,6 +14,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from abuse import changes
 
@@ -59,32 +62,43 @@ def edit_json(content: bytes, chance: random.Random) -> bytes | None:
 
 
 def edit_tensors(path: Path, chance: random.Random) -> bytes | None:
-    """The same of a sealed safetensors file: other metadata, types, shapes or values."""
-    from onebasin.store.tensors import SEAL, checksum_of, map_tensors, read_header
-
+    """The same of a sealed safetensors file: other metadata, types, shapes or names."""
     content = path.read_bytes()
-    (size,) = struct.unpack("<Q", content[:8])
-    head = json.loads(content[8 : 8 + size])
-    said = head.get("__metadata__", {})
-    if said.get(SEAL) is None:
+    head, data = _parts(content)
+    said = dict(head.pop("__metadata__", {}))
+    seal = said.pop("sha256", None)
+    if seal is None or _of_tensors(said, head, data) != seal:
         return None
-    what = changes.token(json.dumps(head).encode(), chance)
     try:
-        edited = json.loads(what)
-        metadata = edited["__metadata__"]
-        metadata.pop(SEAL, None)
+        edited = json.loads(changes.token(json.dumps({"": said, **head}).encode(), chance))
+        said = edited.pop("")
+        # What cannot be sealed keeps its old seal: somebody who does not know better.
+        with contextlib.suppress(Exception):
+            seal = _of_tensors(said, edited, data)
+        return _file({"__metadata__": {**said, "sha256": seal}, **edited}, data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    changed = path.with_name("changed.safetensors")
-    try:
-        # What cannot be read cannot be sealed: but for the metadata it is then as it was.
-        changed.write_bytes(_file(edited, content[8 + size :]))
-        metadata[SEAL] = checksum_of(dict(map_tensors(changed)), read_header(changed).metadata)
-    except Exception:
-        return None
-    finally:
-        changed.unlink(missing_ok=True)
-    return _file(edited, content[8 + size :])
+
+
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U32": "<u4"}
+
+
+def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """The header and the bytes of the tensors."""
+    (size,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def _of_tensors(said: dict[str, str], tensors: dict[str, Any], data: bytes) -> str:
+    """The seal of a safetensors file: what is said, then names, types, shapes and bytes."""
+    digest = hashlib.sha256(repr(sorted(said.items())).encode())
+    for name in sorted(tensors):
+        start, end = tensors[name]["data_offsets"]
+        shape = tuple(tensors[name]["shape"])
+        array = np.frombuffer(data[start:end], TYPES[tensors[name]["dtype"]]).reshape(shape)
+        digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _file(head: Any, data: bytes) -> bytes:

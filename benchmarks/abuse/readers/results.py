@@ -33,32 +33,37 @@ def read_copy(folder: Path) -> Any:
     return [{k: v.model_dump_json() for k, v in found.items()}, [p.read_text() for p in tables]]
 
 
+class Refused(ValueError):
+    """A command ended with code 2 and a sentence, or a page says that a part is missing."""
+
+
+# A sentence on standard error, or on the page, is what errors of ours become there.
+Refused.__module__ = "onebasin.cli"
+
+
 def read_report(folder: Path) -> Any:
     """The tables that the page shows."""
-    page = report.build([folder / "run"]).read_text(encoding="utf-8")
-    return re.findall(r"<td[^>]*>[^<]*", page)
+    text = report.build([folder / "run"]).read_text(encoding="utf-8")
+    if 'role="note"' in text and "This run is not finished" in text:
+        raise Refused("the page says that a stage is missing")
+    return re.findall(r"<td[^>]*>[^<]*", text)
 
 
 class UnexpectedExit(Exception):
     """A command ended in another way than commands do."""
 
 
-class Refused(ValueError):
-    """A command ended with code 2 and a sentence."""
-
-
-# A sentence on standard error is what errors of ours become there.
-Refused.__module__ = "onebasin.cli"
-
-
 def read_command(folder: Path) -> Any:
     """`onebasin report`."""
     out = folder / "page.html"
     done = CliRunner().invoke(cli.app, ["report", str(folder / "run"), "--out", str(out)])
+    sentence = " ".join(done.stderr.split())[:200]
     if done.exit_code == 2 and "Traceback" not in done.stderr:
-        raise Refused(" ".join(done.stderr.split())[:200])
+        raise Refused(sentence)
     if done.exit_code:
-        raise UnexpectedExit(f"{done.exit_code}: {done.exception!r} {done.stderr[-200:]}")
+        raise UnexpectedExit(f"{done.exit_code}: {done.exception!r} {sentence}")
+    if "missing" in done.stderr:
+        raise Refused(sentence)
     return re.findall(r"<td[^>]*>[^<]*", out.read_text(encoding="utf-8"))
 
 
