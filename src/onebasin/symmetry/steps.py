@@ -100,7 +100,6 @@ class Slice:
     target: Value
     axis: int
     before: Product
-    virtual: Product
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -292,7 +291,7 @@ class Recorder:
             return self.mixed(source, [axis], shape)
         out = tuple(kept if d == axis else a for d, a in enumerate(source.axes))
         value = Value(tuple(shape), out, dict(source.hidden))
-        self.steps.append(Slice(source, value, axis, before, whole))
+        self.steps.append(Slice(source, value, axis, before))
         return value
 
     def mixed(
