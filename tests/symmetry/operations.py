@@ -20,6 +20,11 @@ BINARY: tuple[Callable[[Array, Array], Array], ...] = (
     lambda a, b: a * jax.nn.sigmoid(b),
     lambda a, b: jnp.arctan2(a, b),
     lambda a, b: jnp.fmod(a, jnp.abs(b) + 1),
+    jnp.hypot,
+    jnp.copysign,
+    jnp.logaddexp,
+    lambda a, b: jnp.where(b == 0, 0.0, a / jnp.where(b == 0, 1.0, b)),
+    lambda a, b: jnp.where(b > 0, jnp.sqrt(jnp.where(b > 0, b, 1.0)), a),
     lambda a, b: (a == b).astype(a.dtype) + a,
 )
 REDUCE: tuple[Callable[..., Array], ...] = (

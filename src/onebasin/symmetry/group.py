@@ -16,7 +16,8 @@ import numpy as np
 from onebasin.symmetry import elements, saved, table
 from onebasin.symmetry.elements import Element, check_element, check_shapes
 from onebasin.symmetry.errors import SymmetryError
-from onebasin.symmetry.factors import KINDS, Factor, Leaf
+from onebasin.symmetry.factors import KINDS, Leaf
+from onebasin.symmetry.factors import Factor as Factor
 from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
 from onebasin.symmetry.keys import check_key
 

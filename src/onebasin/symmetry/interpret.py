@@ -11,6 +11,7 @@ import numpy as np
 from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
 from onebasin.symmetry.axes import ANY, FIXED
 from onebasin.symmetry.choices import without_indices
+from onebasin.symmetry.flips import unfolded
 from onebasin.symmetry.parity import expanded
 from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
@@ -49,6 +50,8 @@ def constant(array: Any) -> Value:
     real = any(jax.dtypes.issubdtype(array.dtype, kind) for kind in (np.floating, np.integer))
     plain = array.size and real and all(k is ANY for k in kinds)
     known = float(array.flat[0]) if plain else None
+    if array.size and np.iscomplexobj(array) and not array.any():
+        known = 0.0
     return Value(array.shape, kinds, {}, known)
 
 
@@ -117,7 +120,7 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
 
     chosen = without_indices(program, recorder.parameters) if recorder.choices else program
     recorder.chosen |= chosen is not program
-    written = expanded(rewritten(chosen), rules_elementwise.ODD)
+    written = expanded(unfolded(rewritten(chosen)), rules_elementwise.ODD)
     recorder.programs += [program, written]
     for equation in written.equations:
         recorder.follow_parameters(equation)

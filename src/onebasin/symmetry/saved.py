@@ -241,7 +241,7 @@ def _counts(data: Any, what: str, least: int) -> tuple[int, ...]:
 
 
 def _pair(data: Any, what: str) -> tuple[int, int]:
-    first, second = (*_counts(data, what, 0), None, None)[:2]
-    if second is None or len(data) != 2:
-        raise Odd(f"{what} has {len(data)} numbers where two are expected")
-    return first, second
+    found = _counts(data, what, 0)
+    if len(found) != 2:
+        raise Odd(f"{what} has {len(found)} numbers where two are expected")
+    return found[0], found[1]

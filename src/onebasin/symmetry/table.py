@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onebasin.symmetry.group import Factor, Symmetry
+    from onebasin.symmetry.factors import Factor
+    from onebasin.symmetry.group import Symmetry
 
 _KINDS = ("permutation", "scaling", "sign")
 
