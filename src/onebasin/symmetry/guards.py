@@ -122,14 +122,15 @@ class _Walk:
                 return self.bare(case, layers, test, opposite) or case
         if maker.name not in ELEMENTWISE:
             return None
-        same = [v.shape == value.shape for v in maker.inputs]
-        return self._again(
-            maker,
-            [
-                self.bare(v, layers, test, opposite) if s else None
-                for v, s in zip(maker.inputs, same, strict=True)
-            ],
-        )
+        # An operand with axes of one is broadcast without a word.
+        spread = tuple(range(len(value.shape))), tuple(value.shape)
+        below = layers[1:] if layers and layers[0] == spread else None
+        inputs: list[Variable | None] = []
+        for operand in maker.inputs:
+            own = layers if operand.shape == value.shape else below
+            fits = own is not None and len(operand.shape) == len(value.shape)
+            inputs.append(self.bare(operand, own, test, opposite) if fits else None)  # type: ignore[arg-type]
+        return self._again(maker, inputs)
 
     def _again(self, maker: Equation, inputs: list[Variable | None]) -> Variable | None:
         if all(v is None for v in inputs):

@@ -21,6 +21,7 @@ from onebasin.symmetry.program import (
     new_equation,
     numbers,
 )
+from onebasin.symmetry.shuffles import shuffle
 
 Makers = dict[int, Equation]
 """By the id of a variable, the equation that made it."""
@@ -163,4 +164,5 @@ _WORDS: dict[str, tuple[Word, ...]] = {
     "atan2": (_odd_angle,),
     "rem": (_odd_remainder,),
     "convert_element_type": (_below_zero,),
+    "reshape": (shuffle,),
 }

@@ -103,6 +103,20 @@ class Slice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
+class Shuffle:
+    """The same in another order along `axis`: it is split by `sizes`, transposed and merged again.
+
+    Which steps it stands for is said when all axes are settled (`shuffles.settle`).
+    """
+
+    source: Value
+    target: Value
+    axis: int
+    sizes: tuple[int, ...]
+    permutation: tuple[int, ...]
+
+
+@dataclasses.dataclass(eq=False, slots=True)
 class Unknown:
     """A value that may carry any scale and sign: a part of a parameter, or a loop's state."""
 
@@ -117,7 +131,7 @@ class Result:
     value: Value
 
 
-Step = Operation | Reshape | Join | Slice | Unknown | Result
+Step = Operation | Reshape | Join | Slice | Shuffle | Unknown | Result
 
 
 class Recorder:
@@ -215,7 +229,7 @@ class Recorder:
             return self.opaque([source], [shape])[0]
         virtual: list[Axis] = list(source.axes)
         target: list[Axis] = [()] * len(shape)
-        groups = _reshape_groups(source.shape, shape)
+        groups = reshape_groups(source.shape, shape)
         for ins, outs in groups:
             if len(ins) == len(outs) == 1:
                 target[outs[0]] = source.axes[ins[0]]
@@ -315,7 +329,7 @@ class Recorder:
         return value
 
 
-def _reshape_groups(
+def reshape_groups(
     source: tuple[int, ...], target: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
     """Runs of axes whose sizes multiply to the same number on both sides; size 1 left out."""

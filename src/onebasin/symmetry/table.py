@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from onebasin.symmetry.group import Symmetry
 
 _KINDS = ("permutation", "scaling", "sign")
+NOT_LOOKED_FOR = (
+    "not looked for: maps that mix units (attention, linear bottlenecks), swaps of halves or layers"
+)
+"""The documentation says more, under what is not divided out."""
 
 
 def render(sym: Symmetry, width: int = 100) -> str:
@@ -40,6 +44,7 @@ def render(sym: Symmetry, width: int = 100) -> str:
     )
     if sym.unused:
         lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
+    lines.append(NOT_LOOKED_FOR)
     return "\n".join(lines)
 
 
