@@ -49,7 +49,8 @@ class Block:
     """A box of a parameter: where it lies, the index sets of its sides, and what acts on it.
 
     Along each axis the box is a range (start, stop), or the positions listed in `picks` where an
-    index set is interleaved with others, or stands in another order. Reshaped to `shape` it has one axis per side.
+    index set is interleaved with others, or stands in another order. Reshaped to `shape` it has one
+    axis per side.
     """
 
     ranges: tuple[tuple[int, int], ...]

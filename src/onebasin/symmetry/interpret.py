@@ -12,8 +12,8 @@ from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_struc
 from onebasin.symmetry.axes import ANY, FIXED
 from onebasin.symmetry.choices import without_indices
 from onebasin.symmetry.flips import unfolded
+from onebasin.symmetry.foreign import implementation, never
 from onebasin.symmetry.parity import expanded
-from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.pieces import (
     Cut,
     joined,
@@ -23,6 +23,7 @@ from onebasin.symmetry.pieces import (
     reshape_pieces,
     rows_of_sums,
 )
+from onebasin.symmetry.pieces import Operand as Argument
 from onebasin.symmetry.program import (
     MOVES,
     Equation,
@@ -157,8 +158,14 @@ def _step(recorder: Interpreter, equation: Equation, operands: list[Argument]) -
         return [recorder.shape_anew(operands[0], equation.outputs[0].shape)]
     if name in RULES:
         return lift(recorder, equation, operands, RULES[name])
-    recorder.unknown_primitives.setdefault(name, len(operands))
     whole = [joined(recorder, o) for o in operands]
+    raised = never(equation)
+    if raised is not None:
+        return list(raised)
+    body = implementation(equation)
+    if body is not None:
+        return list(run(recorder, recorder.enter(body, equation.inputs), whole))
+    recorder.unknown_primitives.setdefault(name, len(operands))
     return list(recorder.opaque(whole, [v.shape for v in equation.outputs]))
 
 

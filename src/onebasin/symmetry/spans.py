@@ -12,7 +12,7 @@ Span = tuple[tuple[int, int], tuple[int, ...] | None]
 
 
 def spans(product: Product) -> list[Span]:
-    """For each term of an axis its range, and its positions where these are not all of it in order."""
+    """For each term of an axis its range, and its positions where they are not that range."""
     found: list[Span] = []
     for positions in _positions(product):
         first, last = int(positions.min()), int(positions.max()) + 1
