@@ -20,6 +20,11 @@ BINARY: tuple[Callable[[Array, Array], Array], ...] = (
     lambda a, b: a * jax.nn.sigmoid(b),
     lambda a, b: jnp.arctan2(a, b),
     lambda a, b: jnp.fmod(a, jnp.abs(b) + 1),
+    jnp.hypot,
+    jnp.copysign,
+    jnp.logaddexp,
+    lambda a, b: jnp.where(b == 0, 0.0, a / jnp.where(b == 0, 1.0, b)),
+    lambda a, b: jnp.where(b > 0, jnp.sqrt(jnp.where(b > 0, b, 1.0)), a),
     lambda a, b: (a == b).astype(a.dtype) + a,
 )
 REDUCE: tuple[Callable[..., Array], ...] = (
@@ -175,6 +180,72 @@ def normalise(run: Run) -> Array | None:
     return value * run.param(value.shape[-1]) if run.chance(0.5) else value
 
 
+def in_groups(run: Run) -> Array | None:
+    """A norm over groups of channels, often of two layers laid end to end."""
+    value = run.value(1)
+    if value is None:
+        return None
+    if run.chance(0.7):
+        other = run.choose(UNARY)(value @ run.param(value.shape[-1], run.size()))
+        value = jnp.concatenate([value, other], axis=-1)
+    n = value.shape[-1]
+    groups = run.choose([g for g in (1, 2, 3, 4, 5) if n % g == 0])
+    parts = value.reshape(*value.shape[:-1], groups, n // groups)
+    kind = run.choose(("rms", "centre", "max", "softmax", "act", "gate"))
+    if kind == "rms":
+        parts = parts / jnp.sqrt(jnp.mean(parts**2, axis=-1, keepdims=True) + 1e-3)
+    elif kind == "centre":
+        parts = parts - parts.mean(axis=-1, keepdims=True)
+    elif kind == "max":
+        parts = parts * parts.max(axis=-2, keepdims=True)
+    elif kind == "softmax":
+        parts = jax.nn.softmax(parts, axis=-1)
+    elif kind == "gate":
+        parts = parts * run.param(groups, n // groups)
+    else:
+        parts = run.choose(UNARY)(parts)
+    return parts if run.chance(0.2) else parts.reshape(value.shape)
+
+
+def shuffle(run: Run) -> Array | None:
+    """Channels in another order, by a reshape, a transpose and a reshape."""
+    value = run.value(1)
+    if value is None:
+        return None
+    n = value.shape[-1]
+    groups = run.choose([g for g in (1, 2, 3) if n % g == 0])
+    moved = value.reshape(*value.shape[:-1], groups, n // groups).swapaxes(-1, -2)
+    moved = moved.reshape(value.shape)
+    return value + moved if run.chance(0.15) else moved
+
+
+def ragged(run: Run) -> Array | None:
+    """Two groups of rows with weights of their own, some rows perhaps in none of them."""
+    value = run.value(1)
+    if value is None:
+        return None
+    rows = value.reshape(-1, value.shape[-1])
+    hidden, out = run.size(), run.size()
+    sizes = run.inputs["i"] if run.chance(0.5) else jnp.array([1, max(len(rows) - 1, 0)])
+    first = lax.ragged_dot(rows, run.param(2, rows.shape[1], hidden), sizes)
+    first = run.choose(UNARY)(first).astype(rows.dtype)
+    if run.chance(0.3):
+        return first
+    return lax.ragged_dot(first, run.param(2, hidden, out), sizes)
+
+
+def recurrence(run: Run) -> Array | None:
+    """A linear recurrence over the first axis, from complex zeros."""
+    value = run.value(2)
+    if value is None:
+        return None
+    n = value.shape[-1]
+    turn = run.param(n) + 1j * run.param(n)
+    start = jnp.zeros(value.shape[1:], turn.dtype)
+    _, seen = lax.scan(lambda h, u: (turn * h + u, turn * h), start, value.astype(turn.dtype))
+    return seen.real if run.chance(0.5) else jnp.abs(seen)
+
+
 def loop(run: Run) -> Array | None:
     """Scans over layers, over an axis, over nothing; loops and branches."""
     value = run.value(1)
@@ -217,5 +288,5 @@ OPS: list[Op] = [
     *(binary,) * 3,
     *(contract, fold, normalise) * 2,
     *(residual, tied, gram, attention, convolve, pool, transpose, concatenate, cut),
-    *(pad, reduce, order, pick, index, embed, loop),
+    *(pad, reduce, order, pick, index, embed, loop, in_groups, shuffle, ragged, recurrence),
 ]

@@ -137,6 +137,36 @@ def test_signs_of_a_product_are_a_part() -> None:
         ob.check_symmetry(sym, *model, seed=seed)
 
 
+EITHER_SIDE: dict[str, Callable[[Array], Array]] = {
+    "larger of both": lambda h: jnp.maximum(h, -h),
+    "smooth larger of both": lambda h: jnp.logaddexp(h, -h),
+    "towards zero": jnp.trunc,
+    "fractions": lambda h: jnp.modf(h)[0],
+    "sine over its argument": jnp.sinc,
+    "Bessel, odd": jax.scipy.special.i1,
+    "Bessel, even": jax.scipy.special.i0,
+    "step": lambda h: jnp.heaviside(h, 0.5),
+    "sign turned": lambda h: jnp.copysign(h, -h),
+    "length with one": lambda h: jnp.hypot(h, 1.0),
+    "difference of softplus": lambda h: jax.nn.softplus(h) - jax.nn.softplus(-h),
+    "larger of one and twice the other": lambda h: jnp.maximum(h, -2 * h),
+}
+
+
+@pytest.mark.parametrize("name", EITHER_SIDE)
+def test_signs_in_several_primitives(name: str) -> None:
+    model = units(EITHER_SIDE[name], {"w": (3, 2), "b": (2,), "v": (2, 1)})
+    assert 2 ** sign_dimension(ob.discover(*model)) == sign_flips_bruteforce(*model)
+
+
+@pytest.mark.parametrize("name", ["larger of both", "sign turned", "length"])
+def test_scalings_in_several_primitives(name: str) -> None:
+    functions = {**EITHER_SIDE, "length": lambda h: jnp.hypot(h, 2 * h)}
+    model = units(functions[name], {"w": (3, 2), "b": (2,), "v": (2, 1)})
+    bound = scaling_dimension_bound(*model, jax.random.key(0))
+    assert ob.discover(*model).scaling_dimension() == bound
+
+
 SMOOTH: list[Op] = [dense, dense, contract, fold, gram, attention, tied, transpose, concatenate]
 
 

@@ -140,7 +140,7 @@ def test_models_that_draw_random_numbers_on_the_host(noise: Any) -> None:
 
 mystery = Primitive("mystery")
 mystery.def_abstract_eval(lambda x: x)
-mystery.def_impl(lambda x: jnp.cumsum(x, axis=-1))
+mystery.def_impl(lambda x: np.cumsum(x, axis=-1))
 mlir.register_lowering(
     mystery, mlir.lower_fun(lambda x: jnp.cumsum(x, axis=-1), multiple_results=False)
 )
@@ -294,6 +294,12 @@ def test_numpy_parameters_and_shapes() -> None:
     params = jax.tree.map(np.asarray, params_of())
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, X))
     assert ob.discover(relu_net, params, X).factors == ob.discover(relu_net, *shapes).factors
+
+
+def test_what_was_not_looked_for_is_said() -> None:
+    lines = str(ob.discover(relu_net, params_of(), X)).splitlines()
+    assert lines[-1].startswith("not looked for: maps that mix units")
+    assert all(len(line) <= 100 for line in lines)
 
 
 def test_dataclasses_are_frozen() -> None:

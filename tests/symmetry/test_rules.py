@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +77,82 @@ def spectrum(params: Params, x: Array) -> Array:
     return jnp.fft.ifft(waves, axis=0).real @ params["o"]
 
 
+def in_groups(groups: int) -> Callable[[Params, Array], Array]:
+    """Channels of two layers laid end to end, normalised in groups."""
+
+    def apply(params: Params, x: Array) -> Array:
+        both = jnp.concatenate([relu(x @ params["a"]), jnp.tanh(x @ params["c"])], axis=-1)
+        parts = both.reshape(len(x), groups, -1)
+        parts = parts - parts.mean(axis=-1, keepdims=True)
+        parts = parts / jnp.sqrt(jnp.mean(parts**2, axis=-1, keepdims=True) + 1e-3)
+        return jax.nn.gelu(parts.reshape(both.shape) * params["g"]) @ params["v"]
+
+    return apply
+
+
+def channels(first: int, second: int) -> dict[str, tuple]:
+    both = first + second
+    return {"a": (3, first), "c": (3, second), "g": (both,), "v": (both, 2)}
+
+
+def shuffled(x: Array, groups: int = 2) -> Array:
+    """Channels in another order, as between grouped convolutions."""
+    return x.reshape(len(x), groups, -1).swapaxes(1, 2).reshape(x.shape)
+
+
+def shuffled_and_not(params: Params, x: Array) -> Array:
+    h = relu(x @ params["a"])
+    return (h + shuffled(h)) @ params["v"]
+
+
+def shuffled_in_groups(params: Params, x: Array) -> Array:
+    """What is read group by group knows its groups."""
+    h = shuffled(relu(x @ params["a"])).reshape(-1, 2, 3)
+    return jnp.einsum("bgi,gio->bo", jnp.tanh(h), params["v"])
+
+
+def grouped_rows(sizes: Any) -> Callable[[Params, Array], Array]:
+    """Two experts, each with units of its own, for the first rows and for the next ones."""
+
+    def apply(params: Params, x: Array) -> Array:
+        hidden = relu(lax.ragged_dot(x, params["w"], sizes))
+        return lax.ragged_dot(hidden, params["v"], sizes)
+
+    return apply
+
+
+def grouped_rows_read_at_once(params: Params, x: Array) -> Array:
+    """One reader for all rows: units of one place are tied."""
+    return jnp.cos(lax.ragged_dot(x, params["w"], jnp.array([2, 2]))) @ params["v"]
+
+
+def recurrence(params: Params, x: Array) -> Array:
+    """A diagonal linear state from complex zeros, as in LRU and S5."""
+    turn = jnp.exp(-jnp.exp(params["nu"]) + 1j * params["theta"])
+    weights = params["re"] + 1j * params["im"]
+
+    def step(state: Array, u: Array) -> tuple[Array, Array]:
+        state = turn * state + u @ weights
+        return state, (state @ (params["out"] + 0j)).real
+
+    return lax.scan(step, jnp.zeros(4, jnp.complex64), x)[1]
+
+
+def recurrence_at_once(params: Params, x: Array) -> Array:
+    """The same by an associative scan, which lays zeros beside states."""
+    turn = jnp.exp(-jnp.exp(params["nu"]) + 1j * params["theta"])
+    driven = x @ (params["re"] + 1j * params["im"])
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    turns = jnp.broadcast_to(turn, driven.shape)
+    return (lax.associative_scan(join, (turns, driven))[1] @ (params["out"] + 0j)).real
+
+
+RECURRENCE = {"nu": (4,), "theta": (4,), "re": (3, 4), "im": (3, 4), "out": (4, 2)}
+GROUPED = {"w": (2, 3, 4), "v": (2, 4, 2)}
+PAIR = {"a": (3, 4), "c": (3, 4), "v": (4, 2)}
 READERS = {"c": (4, 2), "d": (4, 2)}
 RULES: dict[str, Rule] = {
     # What is one, or constant, is no zero: nothing can be absorbed in it.
@@ -214,6 +291,108 @@ RULES: dict[str, Rule] = {
     ),
     "remainder from below": between(lambda h: jnp.remainder(h, 0.7), P),
     "nan to number": between(lambda h: jnp.where(jnp.isnan(h), 0.0, relu(h)), PS),
+    # The side of zero, and the size, of a number: a scale leaves the one alone, a sign the other.
+    "step with a value at zero": between(lambda h: jnp.heaviside(h, 0.5), PS),
+    "bit of the sign": between(lambda h: jnp.signbit(h).astype(h.dtype), PS),
+    "sign of another": between(lambda h: jnp.copysign(relu(h), h), PS),
+    "sign turned": between(lambda h: jnp.copysign(h, -h), PSF),
+    "sign between units": weights(
+        lambda params, x: jnp.copysign(x @ params["a"], x @ params["c"]) @ params["v"], PAIR, PSF
+    ),
+    "length of two": weights(
+        lambda params, x: jnp.hypot(x @ params["a"], x @ params["c"]) @ params["v"], PAIR, PSF
+    ),
+    "length with one": between(lambda h: jnp.hypot(h, 1.0), PF),
+    "a number where a root is none": between(
+        lambda h: jnp.where(jnp.isnan(jnp.sqrt(h)), 1.0, relu(h)), P
+    ),
+    # Even and odd in words of several primitives.
+    "larger of both": between(lambda h: jnp.maximum(h, -h), PSF),
+    "smaller of both": between(lambda h: jnp.minimum(-h, h), PSF),
+    "larger of one and twice the other": between(lambda h: jnp.maximum(h, -2 * h), PS),
+    "smooth larger of both": between(lambda h: jnp.logaddexp(h, -h), PF),
+    "smooth larger of one and twice the other": between(lambda h: jnp.logaddexp(h, -2 * h), P),
+    "sum of both sides": between(lambda h: relu(h) + relu(-h), PSF),
+    "difference of softplus": between(lambda h: jax.nn.softplus(h) - jax.nn.softplus(-h), PF),
+    "sum of softplus and twice": between(lambda h: jax.nn.softplus(h) + jax.nn.softplus(-2 * h), P),
+    "towards zero": between(jnp.trunc, PF),
+    "away from zero": between(lambda h: jnp.where(h > 0, jnp.ceil(h), jnp.floor(h)), PF),
+    "fractions": between(lambda h: jnp.modf(3 * h)[0], PF),
+    "up on one side only": between(lambda h: jnp.where(h > 0, jnp.floor(h), jnp.ceil(h) + 1), P),
+    "odd but for zero": between(lambda h: jnp.where(h > 0, jnp.exp(h), -jnp.exp(-h)), P),
+    "even by choice": between(lambda h: jnp.where(h > 0, jnp.exp(h), jnp.exp(-h)), PF),
+    "a choice by what is often zero": between(
+        lambda h: jnp.where(jnp.trunc(h) < 0, -jnp.exp(h), jnp.exp(-h)), P
+    ),
+    "sine over its argument": between(jnp.sinc, PF),
+    "Bessel, odd": between(jax.scipy.special.i1, PF),
+    "Bessel, even": between(jax.scipy.special.i0, PF),
+    # Cases that are never used.
+    "divided where it can be": between(
+        lambda h: jnp.where(h == 0, 0.0, relu(h) / jnp.where(h == 0, 1.0, jnp.abs(h))), PS
+    ),
+    "divided unless it is one": between(
+        lambda h: jnp.where(h == 0, 0.0, relu(h) / jnp.where(h == 1, 2.0, jnp.abs(h))), P
+    ),
+    "the guard alone": between(lambda h: relu(h) / jnp.where(h == 0, 1.0, jnp.abs(h)), P),
+    "safe length": between(
+        lambda h: jnp.where(
+            (n := jnp.sum(h**2, -1, keepdims=True)) == 0, 0.0, h / jnp.where(n == 0, 1.0, n)
+        ),
+        PF,
+        factor(1, "s"),
+    ),
+    # Places in a table.
+    "place in a table": between(
+        lambda h: jnp.searchsorted(jnp.array([-1.0, 0.0, 0.5]), h).astype(h.dtype), P
+    ),
+    "function by a table": between(
+        lambda h: jnp.interp(h, jnp.array([-1.0, 0.0, 0.5]), jnp.array([0.5, 0.0, 2.0])), P
+    ),
+    # Layers laid end to end, then folded into groups.
+    "a group each": weights(
+        in_groups(2), channels(6, 6), factor(6, "p"), factor(6, "p"), factor(1, "f")
+    ),
+    "a group across two layers": weights(
+        in_groups(2), channels(8, 4), factor(6, "p"), factor(2, "p"), factor(4, "p")
+    ),
+    "two groups and one": weights(
+        in_groups(3),
+        channels(8, 4),
+        factor(2, "p"),
+        factor(4, "p", copies=2),
+        factor(4, "p"),
+        factor(1, "f"),
+    ),
+    # Channels in another order.
+    "shuffled": weights(
+        lambda params, x: shuffled(relu(x @ params["a"])) @ params["v"],
+        {"a": (3, 6), "v": (6, 2)},
+        factor(6, "ps"),
+    ),
+    "shuffled and shuffled again": weights(
+        lambda params, x: shuffled(relu(shuffled(x @ params["a"]) + params["b"]), 3) @ params["v"],
+        {"a": (3, 6), "b": (6,), "v": (6, 2)},
+        factor(6, "ps"),
+    ),
+    "shuffled and not": weights(shuffled_and_not, {"a": (3, 6), "v": (6, 2)}),
+    "shuffled, then in groups": weights(
+        shuffled_in_groups,
+        {"a": (3, 6), "v": (2, 3, 2)},
+        factor(2, "p"),
+        factor(3, "p", copies=2),
+    ),
+    # Rows in groups, each with a matrix of its own.
+    "rows in groups": weights(grouped_rows(jnp.array([2, 3])), GROUPED, factor(4, "ps", copies=2)),
+    "rows beyond the groups": weights(
+        grouped_rows(jnp.array([1, 2])), GROUPED, factor(4, "ps", copies=2)
+    ),
+    "rows in groups, read at once": weights(
+        grouped_rows_read_at_once, {"w": (2, 3, 4), "v": (4, 2)}, P, factor(2, "f", copies=4)
+    ),
+    # States that start from complex zeros.
+    "linear recurrence": weights(recurrence, RECURRENCE, PSF),
+    "linear recurrence at once": weights(recurrence_at_once, RECURRENCE, PSF),
     # Order, and what forgets it.
     "reverse twice": between(lambda h: relu(h)[:, ::-1][:, ::-1], factor(1, "s")),
     "largest two": between(lambda h: lax.top_k(h, 2)[0], P, factor(1, "s"), outgoing=2),

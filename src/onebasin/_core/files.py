@@ -96,10 +96,11 @@ def open_regular(
     # Without O_NONBLOCK a pipe would be waited for, for ever.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     handle = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(handle)
+        raise FileError(f"{os.fspath(path)} is not a regular file")
     with os.fdopen(handle, "rb") as file:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode):
-            raise FileError(f"{os.fspath(path)} is not a regular file")
         if largest is not None and state.st_size > largest:
             raise FileError(
                 f"the file {os.fspath(path)} has {state.st_size:,} bytes, expected at most "

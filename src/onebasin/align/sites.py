@@ -13,7 +13,7 @@ import numpy as np
 from onebasin.symmetry import Symmetry
 from onebasin.symmetry.capture import Captured, Contraction, Probe
 from onebasin.symmetry.elements import Block, Weighting
-from onebasin.symmetry.group import Factor
+from onebasin.symmetry.factors import Factor
 
 Turns = tuple[tuple[str, int], ...]
 """Sign generators (factor, generator) that flip a value as a whole, or all units of a parent."""

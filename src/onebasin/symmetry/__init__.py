@@ -3,7 +3,8 @@
 from onebasin.symmetry.discover import discover
 from onebasin.symmetry.elements import Element
 from onebasin.symmetry.errors import SymmetryError, UnknownPrimitiveWarning
-from onebasin.symmetry.group import Factor, Site, Symmetry
+from onebasin.symmetry.factors import Factor, Site
+from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.transpositions import random_permutation, transpositions
 from onebasin.symmetry.verify import check_symmetry
 

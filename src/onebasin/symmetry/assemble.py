@@ -12,7 +12,8 @@ from onebasin.symmetry.axes import Atom
 from onebasin.symmetry.blocks import MAX_BLOCKS, Key, Layout, Planner
 from onebasin.symmetry.degrees import Exponents, Index, Spot
 from onebasin.symmetry.elements import Block, Weighting
-from onebasin.symmetry.group import Factor, Leaf, Site, Symmetry
+from onebasin.symmetry.factors import Factor, Leaf, Site
+from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.nullspace import Eliminator, Row, reduce_mod
 from onebasin.symmetry.steps import Value
 
@@ -50,7 +51,7 @@ def assemble(
         "scaling": _generators(scalings, house),
         "sign": _generators(signs, house),
     }
-    dimensions = (_dimension(scalings, house), _dimension(signs, house))
+    dimensions = (_dimension(scalings), _dimension(signs))
     for found in generators.values():
         for index in found:
             for atom in index:
@@ -219,13 +220,11 @@ def _generators(exponents: Exponents, house: _House) -> Generators:
     return found
 
 
-def _dimension(exponents: Exponents, house: _House) -> int:
-    """Exact dimension: sum over index sets T of rank(T) times the product of (size - 1)."""
+def _dimension(exponents: Exponents) -> int:
+    """Exact dimension: sum over index sets T of generators(T) times the product of (size - 1)."""
     total = 0
     for index, vectors in exponents.solutions().items():
-        rank = Eliminator(exponents.modulus)
-        count = sum(rank.insert(vector) for vector in vectors)
-        total += count * math.prod(atom.size - 1 for atom in index)
+        total += len(vectors) * math.prod(atom.size - 1 for atom in index)
     return total
 
 
@@ -246,7 +245,7 @@ def _ancestry(house: _House, parents: dict[Atom, set[Atom]]) -> dict[Atom, list[
 
     def up(atom: Atom) -> set[Atom]:
         direct = parents.get(atom, set()) if atom in permutable else set()
-        return direct.union(*(up(parent) for parent in direct)) if direct else set()
+        return direct.union(*(up(parent) for parent in direct))
 
     ancestors = {atom: up(atom) for atom in house.permutable}
     return {

@@ -69,7 +69,30 @@ class Sum:
         return "(" + " + ".join(map(repr, self.segments)) + ")"
 
 
-Item = Atom | Sum
+class Shuffled:
+    """An axis in another order: at place i stands what is at `order[i]` of the product.
+
+    Made when all else is settled, so that it is never refined.
+    """
+
+    __slots__ = ("order", "product")
+
+    def __init__(self, product: Product, order: tuple[int, ...]):
+        self.product, self.order = product, order
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+    def __eq__(self, other: object) -> bool:
+        own = (self.product, self.order)
+        return isinstance(other, Shuffled) and own == (other.product, other.order)
+
+    def __hash__(self) -> int:
+        return hash((self.product, self.order))
+
+
+Item = Atom | Sum | Shuffled
 Product = tuple[Item, ...]
 Axis = Product | Marker
 
@@ -89,6 +112,8 @@ def atoms(product: Product) -> list[Atom]:
     for item in product:
         if isinstance(item, Atom):
             found.append(item)
+        elif isinstance(item, Shuffled):
+            found.extend(atoms(item.product))
         else:
             for segment in item.segments:
                 found.extend(atoms(segment))
@@ -120,6 +145,9 @@ def resolve(product: Product) -> Product:
                 item.bound = resolve(item.bound)
                 items.extend(item.bound)
                 changed = True
+        elif isinstance(item, Shuffled):
+            items.append(Shuffled(resolve(item.product), item.order))
+            changed |= items[-1] != item
         else:
             segments = tuple(resolve(segment) for segment in item.segments)
             if segments == item.segments:
@@ -315,6 +343,8 @@ def terms(product: Product) -> list[Term]:
     for item in product:
         if isinstance(item, Atom):
             choices.append([(item,)])
+        elif isinstance(item, Shuffled):
+            choices.append(terms(item.product))
         else:
             choices.append([term for segment in item.segments for term in terms(segment)])
     return [tuple(itertools.chain.from_iterable(pick)) for pick in itertools.product(*choices)]

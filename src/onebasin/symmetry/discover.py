@@ -21,8 +21,9 @@ from onebasin.symmetry.dependence import parents
 from onebasin.symmetry.errors import SymmetryError, UnknownPrimitiveWarning
 from onebasin.symmetry.group import Symmetry, path_name
 from onebasin.symmetry.liveness import Live
-from onebasin.symmetry.pieces import Pieces, picked_apart
+from onebasin.symmetry.pieces import Cut, Pieces, picked_apart
 from onebasin.symmetry.program import Program, trace
+from onebasin.symmetry.shuffles import settle
 from onebasin.symmetry.steps import Value
 from onebasin.symmetry.unroll import unrolled
 from onebasin.symmetry.verify import check_discovered, check_symmetry
@@ -217,7 +218,7 @@ def _interpret(
     program: Program,
     leaves: list[Any],
     choices: bool,
-    reshapes_apart: dict[int, int] | None = None,
+    reshapes_apart: dict[int, Cut] | None = None,
     leaves_apart: dict[int, int] | None = None,
 ) -> tuple[interpret.Interpreter, list[Part]]:
     """Walks the program; floating parameters that are used are unknown, all else is fixed."""
@@ -246,6 +247,7 @@ def _interpret(
         arguments.append(pieces)
     for value in interpret.run(recorder, program, arguments):
         recorder.result(value)
+    settle(recorder)
     return recorder, parts
 
 

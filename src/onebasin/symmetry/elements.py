@@ -49,7 +49,8 @@ class Block:
     """A box of a parameter: where it lies, the index sets of its sides, and what acts on it.
 
     Along each axis the box is a range (start, stop), or the positions listed in `picks` where an
-    index set is interleaved with others. Reshaped to `shape` it has one axis per side.
+    index set is interleaved with others, or stands in another order. Reshaped to `shape` it has one
+    axis per side.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -190,7 +191,7 @@ def act_on_leaf(
 ) -> Any:
     """The action on one parameter."""
     touched = [block for block in blocks if _touched(sym, block)]
-    if len(blocks) == 1:
+    if len(blocks) == 1 and all(pick is None for pick in blocks[0].picks):
         return _act_on_block(sym, g, leaf, touched[0], xp) if touched else leaf
     moved = leaf.copy() if touched else leaf
     for block in touched:

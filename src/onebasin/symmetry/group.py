@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
-import pathlib
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,58 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from onebasin.symmetry import elements, table
-from onebasin.symmetry.elements import Block, Element, Weighting, check_element, check_shapes
+from onebasin.symmetry import elements, saved, table
+from onebasin.symmetry.elements import Element, check_element, check_shapes
 from onebasin.symmetry.errors import SymmetryError
+from onebasin.symmetry.factors import KINDS, Leaf
+from onebasin.symmetry.factors import Factor as Factor
 from onebasin.symmetry.host import each, from_host, handed_over, on_host, to_host
 from onebasin.symmetry.keys import check_key
-
-KINDS = ("permutation", "scaling", "sign")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Site:
-    """A place where a factor acts: an axis of a parameter (None: the parameter as a whole)."""
-
-    path: str
-    axis: int | None
-
-    def __str__(self) -> str:
-        return self.path if self.axis is None else f"{self.path}[{self.axis}]"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Factor:
-    """One index set of the model and what may be done along it.
-
-    Attributes:
-        name: Where the factor is made, readable and unique.
-        size: Number of units.
-        copies: Number of independent elements: the number of indices of its parents, 1 without any.
-        kinds: Which of "permutation", "scaling" and "sign" act on the units.
-        sites: The parameters and axes that it moves.
-        index: The index sets that its arrays run along: its parents, then itself.
-        scalings: Number of independent positive scales of each unit.
-        signs: Number of independent sign flips of each unit.
-    """
-
-    name: str
-    size: int
-    copies: int
-    kinds: frozenset[str]
-    sites: tuple[Site, ...]
-    index: tuple[str, ...]
-    scalings: int = 0
-    signs: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
-    """A parameter: where it stands in the tree, and the boxes it falls into."""
-
-    path: str
-    shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -288,41 +242,32 @@ class Symmetry:
         return arrays, structure
 
     def to_json(self) -> str:
-        """The group as JSON text; `from_json` reads it back."""
-        data = dataclasses.asdict(self)
-        for factor in data["factors"]:
-            factor["kinds"] = sorted(factor["kinds"])
-        return json.dumps({"format": "onebasin-symmetry", "version": 1, **data})
+        """The group as JSON text, with a checksum; `from_json` reads it back."""
+        return saved.write(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Symmetry:
-        """Reads what `to_json` wrote."""
-        try:
-            data = json.loads(text)
-            if data["format"] != "onebasin-symmetry" or data["version"] != 1:
-                raise ValueError(f"format {data['format']!r} version {data['version']!r}")
-            return cls(
-                factors=tuple(_factor(f) for f in data["factors"]),
-                leaves=tuple(_leaf(x) for x in data["leaves"]),
-                sizes={str(k): int(v) for k, v in data["sizes"].items()},
-                parents={k: tuple(v) for k, v in data["parents"].items()},
-                dimensions=tuple(data["dimensions"]),
-                unused=tuple(data["unused"]),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SymmetryError(
-                f"this is not a symmetry written by onebasin ({error}); "
-                "expected the text of Symmetry.to_json"
-            ) from error
+        """Reads what `to_json` wrote.
 
-    def save(self, path: str | pathlib.Path) -> None:
-        """Writes the group to a JSON file."""
-        pathlib.Path(path).write_text(self.to_json(), encoding="utf-8")
+        Text without a checksum, as older versions wrote it, is read with a warning.
+
+        Raises:
+            SymmetryError: If it was changed, or is something else.
+        """
+        return cls(**saved.read(text))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the group to a JSON file in one step, so that a file of that name is never lost.
+
+        Args:
+            path: The file; `Symmetry.load` reads it back.
+        """
+        saved.save(path, self.to_json())
 
     @classmethod
-    def load(cls, path: str | pathlib.Path) -> Symmetry:
-        """Reads a group from a JSON file."""
-        return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+    def load(cls, path: str | os.PathLike[str]) -> Symmetry:
+        """Reads a group from a JSON file that `save` wrote, as `from_json` does."""
+        return cls(**saved.load(path))
 
     def __str__(self) -> str:
         return table.render(self)
@@ -357,27 +302,3 @@ def num_stacked(symmetry: Symmetry, params: Any) -> int | None:
 def path_name(path: tuple[Any, ...]) -> str:
     """A tree path as people write it: Dense_0/kernel."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _factor(data: dict[str, Any]) -> Factor:
-    sites = tuple(Site(**site) for site in data["sites"])
-    kinds, index = frozenset(data["kinds"]), tuple(data["index"])
-    return Factor(**{**data, "sites": sites, "kinds": kinds, "index": index})
-
-
-def _leaf(data: dict[str, Any]) -> Leaf:
-    def weightings(rows: list[dict[str, Any]]) -> tuple[Weighting, ...]:
-        return tuple(Weighting(**{**row, "places": tuple(row["places"])}) for row in rows)
-
-    blocks = tuple(
-        Block(
-            tuple((start, stop) for start, stop in b["ranges"]),
-            tuple(None if pick is None else tuple(pick) for pick in b["picks"]),
-            tuple(b["sides"]),
-            tuple(b["shape"]),
-            weightings(b["scalings"]),
-            weightings(b["signs"]),
-        )
-        for b in data["blocks"]
-    )
-    return Leaf(data["path"], tuple(data["shape"]), blocks)

@@ -11,9 +11,19 @@ import numpy as np
 from onebasin.symmetry import axes, rules_elementwise, rules_reduce, rules_structure
 from onebasin.symmetry.axes import ANY, FIXED
 from onebasin.symmetry.choices import without_indices
+from onebasin.symmetry.flips import unfolded
+from onebasin.symmetry.foreign import implementation, never
 from onebasin.symmetry.parity import expanded
+from onebasin.symmetry.pieces import (
+    Cut,
+    joined,
+    lift,
+    picked_apart,
+    reshape_apart,
+    reshape_pieces,
+    rows_of_sums,
+)
 from onebasin.symmetry.pieces import Operand as Argument
-from onebasin.symmetry.pieces import joined, lift, picked_apart, reshape_apart, reshape_pieces
 from onebasin.symmetry.program import (
     MOVES,
     Equation,
@@ -23,7 +33,9 @@ from onebasin.symmetry.program import (
     scan_counts,
     uniform_axes,
 )
+from onebasin.symmetry.ragged import without_groups
 from onebasin.symmetry.rewrite import rewritten
+from onebasin.symmetry.shuffles import SHUFFLE, shuffled
 from onebasin.symmetry.steps import Operand, Recorder, Value
 
 Rule = Callable[[Recorder, Equation, list[Value]], list[Value]]
@@ -32,6 +44,7 @@ RULES: dict[str, Rule] = {
     **rules_elementwise.RULES,
     **rules_structure.RULES,
     **rules_reduce.RULES,
+    SHUFFLE.name: shuffled,
 }
 
 
@@ -49,6 +62,8 @@ def constant(array: Any) -> Value:
     real = any(jax.dtypes.issubdtype(array.dtype, kind) for kind in (np.floating, np.integer))
     plain = array.size and real and all(k is ANY for k in kinds)
     known = float(array.flat[0]) if plain else None
+    if array.size and np.iscomplexobj(array) and not array.any():
+        known = 0.0
     return Value(array.shape, kinds, {}, known)
 
 
@@ -57,11 +72,11 @@ class Interpreter(Recorder):
 
     Args:
         main: The program, of which it keeps the types of all values.
-        apart: Which reshapes to take apart, by their order in the program, and along which axis.
+        apart: Which reshapes to take apart, by their order in the program, and how.
         choices: Whether indices that are chosen by value are written as rows.
     """
 
-    def __init__(self, main: Program, apart: dict[int, int] | None = None, choices: bool = True):
+    def __init__(self, main: Program, apart: dict[int, Cut] | None = None, choices: bool = True):
         super().__init__()
         self.main = main
         self.apart = apart or {}
@@ -72,6 +87,7 @@ class Interpreter(Recorder):
         self.parameters: set[int] = set()
         self.chosen = False
         self.reshapes: list[Argument] = []
+        self.folded: dict[int, Cut] = {}
 
     def follow_parameters(self, equation: Equation) -> None:
         """Notes what is a parameter, or a part of one, after an equation."""
@@ -87,20 +103,23 @@ class Interpreter(Recorder):
         self.parameters.update(id(v) for own, v in pairs if id(own) in self.parameters)
         return body
 
-    def candidates(self) -> dict[int, int]:
-        """Reshapes whose results turned out to be picked apart, with the axis."""
+    def candidates(self) -> dict[int, Cut]:
+        """Reshapes that had better be taken apart: where results are picked apart, and sums."""
         found = {}
         for number, value in enumerate(self.reshapes):
             axis = picked_apart(value) if isinstance(value, Value) else None
             if axis is not None:
-                found[number] = axis
-        return found
+                found[number] = Cut(axis, (1,) * value.shape[axis])
+        return self.folded | found
 
     def shape_anew(self, source: Argument, shape: tuple[int, ...]) -> Argument:
         number = len(self.reshapes)
         if number in self.apart:
             result = reshape_apart(self, joined(self, source), shape, self.apart[number])
         else:
+            cut = rows_of_sums(source, shape)
+            if cut is not None:
+                self.folded[number] = cut
             result = reshape_pieces(self, source, shape)
         self.reshapes.append(result)
         return result
@@ -115,10 +134,11 @@ def run(recorder: Interpreter, program: Program, arguments: Sequence[Argument]) 
             values[id(variable)] = constant(variable.constant)
         return values[id(variable)]
 
-    chosen = without_indices(program, recorder.parameters) if recorder.choices else program
-    recorder.chosen |= chosen is not program
-    written = expanded(rewritten(chosen), rules_elementwise.ODD)
-    recorder.programs += [program, written]
+    grouped = without_groups(program)
+    chosen = without_indices(grouped, recorder.parameters) if recorder.choices else grouped
+    recorder.chosen |= chosen is not grouped
+    written = expanded(unfolded(rewritten(chosen)), rules_elementwise.ODD)
+    recorder.programs += [program, grouped, chosen, written]
     for equation in written.equations:
         recorder.follow_parameters(equation)
         operands = [read(variable) for variable in equation.inputs]
@@ -138,8 +158,14 @@ def _step(recorder: Interpreter, equation: Equation, operands: list[Argument]) -
         return [recorder.shape_anew(operands[0], equation.outputs[0].shape)]
     if name in RULES:
         return lift(recorder, equation, operands, RULES[name])
-    recorder.unknown_primitives.setdefault(name, len(operands))
     whole = [joined(recorder, o) for o in operands]
+    raised = never(equation)
+    if raised is not None:
+        return list(raised)
+    body = implementation(equation)
+    if body is not None:
+        return list(run(recorder, recorder.enter(body, equation.inputs), whole))
+    recorder.unknown_primitives.setdefault(name, len(operands))
     return list(recorder.opaque(whole, [v.shape for v in equation.outputs]))
 
 

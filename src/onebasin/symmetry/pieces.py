@@ -4,35 +4,51 @@ Packed projections reshape one axis into (3, heads, dims) and pick entries of th
 all three would share one index set of dimensions; taken apart, each has its own. A first walk over
 the program shows which axes are picked apart entirely; a second one carries values along those as
 `Pieces`, each of length one, for as long as the primitives allow, and joins them where they do not.
+
+Axes laid end to end and folded into rows, as channels of two layers are that are normalised in
+groups, are taken apart where one ends and the next begins: rows of different axes have nothing to
+do with one another.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from onebasin.symmetry import axes, rules_elementwise
 from onebasin.symmetry.axes import Sum
 from onebasin.symmetry.program import Equation, Variable
-from onebasin.symmetry.steps import Recorder, Value
+from onebasin.symmetry.steps import Recorder, Value, reshape_groups
 
 MAX_PIECES = 16
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Pieces:
-    """A value as a list of values of length one along `axis`."""
+    """A value as a list of values that lie end to end along `axis`."""
 
     axis: int
     values: list[Value]
 
     @property
+    def lengths(self) -> list[int]:
+        return [value.shape[self.axis] for value in self.values]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         shape = list(self.values[0].shape)
-        shape[self.axis] = len(self.values)
+        shape[self.axis] = sum(self.lengths)
         return tuple(shape)
+
+
+class Cut(NamedTuple):
+    """Where the result of a reshape is taken apart: an axis, and how long the pieces are."""
+
+    axis: int
+    lengths: tuple[int, ...]
 
 
 Operand = Value | Pieces
@@ -43,7 +59,7 @@ def joined(recorder: Recorder, operand: Operand) -> Value:
     """The value as a whole."""
     if isinstance(operand, Value):
         return operand
-    return recorder.join(operand.values, [1] * len(operand.values), operand.axis)
+    return recorder.join(operand.values, operand.lengths, operand.axis)
 
 
 def picked_apart(value: Value) -> int | None:
@@ -60,21 +76,47 @@ def picked_apart(value: Value) -> int | None:
     return None
 
 
+def rows_of_sums(source: Operand, shape: tuple[int, ...]) -> Cut | None:
+    """How a reshape is taken apart that folds axes laid end to end into rows."""
+    if not isinstance(source, Value):
+        return None
+    for ins, outs in reshape_groups(source.shape, shape):
+        axis = source.axes[ins[0]]
+        product = axes.resolve(axis) if isinstance(axis, tuple) and len(ins) == 1 else ()
+        if len(outs) < 2 or len(product) != 1 or not isinstance(product[0], Sum):
+            continue
+        if all(atom.pinned for atom in axes.atoms(product)):
+            continue
+        length = source.shape[ins[0]] // shape[outs[0]]
+        ends = itertools.accumulate(axes.size(segment) for segment in product[0].segments)
+        rows = {0, *(row for end in ends for row in (end // length, -(-end // length)))}
+        lengths = [b - a for a, b in itertools.pairwise(sorted(rows))]
+        if 1 < len(lengths) <= MAX_PIECES:
+            return Cut(outs[0], tuple(lengths))
+    return None
+
+
 def reshape_pieces(recorder: Recorder, source: Operand, shape: tuple[int, ...]) -> Operand:
-    """A reshape that leaves the axis of pieces alone is done piece by piece."""
+    """A reshape that leaves the axis of pieces alone, or merges it with the next, by pieces."""
     if isinstance(source, Value):
         return recorder.reshape(source, shape)
-    before, count = math.prod(source.shape[: source.axis]), len(source.values)
+    before, lengths = math.prod(source.shape[: source.axis]), source.lengths
     for axis, n in enumerate(shape):
-        if n == count and math.prod(shape[:axis]) == before:
-            narrow = (*shape[:axis], 1, *shape[axis + 1 :])
-            return Pieces(axis, [recorder.reshape(v, narrow) for v in source.values])
+        inner = n // sum(lengths)
+        if n != inner * sum(lengths) or not n or math.prod(shape[:axis]) != before:
+            continue
+        parts = [
+            recorder.reshape(v, (*shape[:axis], length * inner, *shape[axis + 1 :]))
+            for v, length in zip(source.values, lengths, strict=True)
+        ]
+        pieces = Pieces(axis, parts)
+        return pieces if inner == 1 else joined(recorder, pieces)
     return recorder.reshape(joined(recorder, source), shape)
 
 
-def reshape_apart(recorder: Recorder, source: Value, shape: tuple[int, ...], axis: int) -> Operand:
-    """A reshape whose result is wanted in pieces along `axis`."""
-    inner = 1
+def reshape_apart(recorder: Recorder, source: Value, shape: tuple[int, ...], cut: Cut) -> Operand:
+    """A reshape whose result is wanted in pieces."""
+    axis, inner = cut.axis, 1
     tail = axis + 1
     total = math.prod(source.shape)
     before = math.prod(shape[:axis])
@@ -87,9 +129,9 @@ def reshape_apart(recorder: Recorder, source: Value, shape: tuple[int, ...], axi
         return recorder.reshape(source, shape)
     folded = recorder.reshape(source, (*shape[:axis], shape[axis] * inner, *shape[tail:]))
     pieces = []
-    for number in range(shape[axis]):
-        part = recorder.slice(folded, axis, number * inner, (number + 1) * inner)
-        pieces.append(recorder.reshape(part, (*shape[:axis], 1, *shape[axis + 1 :])))
+    for start, stop in itertools.pairwise(itertools.accumulate(cut.lengths, initial=0)):
+        part = recorder.slice(folded, axis, start * inner, stop * inner)
+        pieces.append(recorder.reshape(part, (*shape[:axis], stop - start, *shape[axis + 1 :])))
     return Pieces(axis, pieces)
 
 
@@ -104,41 +146,42 @@ def lift(
     if taken is not None:
         return taken
     axis = _output_axis(equation, operands)
-    count = len(apart[0].values)
-    if axis is None or any(len(o.values) != count for o in apart):
+    lengths = apart[0].lengths
+    if axis is None or any(o.lengths != lengths for o in apart):
         return list(rule(recorder, equation, [joined(recorder, o) for o in operands]))
     columns: list[list[Value]] = []
-    for number in range(count):
+    for number, length in enumerate(lengths):
         # Only elementwise do other operands share the axis; elsewhere they are taken whole.
         shared = axis if equation.name in rules_elementwise.RULES else None
-        values = [_piece(recorder, o, shared, number, count) for o in operands]
-        columns.append(rule(recorder, _narrow(equation, axis, apart[0].axis), values))
+        values = [_piece(recorder, o, shared, number, lengths) for o in operands]
+        columns.append(rule(recorder, _narrow(equation, axis, apart[0].axis, length), values))
     return [Pieces(axis, list(results)) for results in zip(*columns, strict=True)]
 
 
 def _piece(
-    recorder: Recorder, operand: Operand, axis: int | None, number: int, count: int
+    recorder: Recorder, operand: Operand, axis: int | None, number: int, lengths: list[int]
 ) -> Value:
     if isinstance(operand, Pieces):
         return operand.values[number]
-    if axis is not None and operand.rank > axis and operand.shape[axis] == count:
-        return recorder.slice(operand, axis, number, number + 1)
+    if axis is not None and operand.rank > axis and operand.shape[axis] == sum(lengths):
+        start = sum(lengths[:number])
+        return recorder.slice(operand, axis, start, start + lengths[number])
     return operand
 
 
-def _narrow(equation: Equation, axis: int, source_axis: int) -> Equation:
-    """The same equation on values of length one along an axis."""
+def _narrow(equation: Equation, axis: int, source_axis: int, length: int) -> Equation:
+    """The same equation on values of some length along an axis."""
     outputs = []
     for variable in equation.outputs:
         shape = list(variable.shape)
-        shape[axis] = 1
+        shape[axis] = length
         outputs.append(Variable(variable.aval.update(shape=tuple(shape))))
     params: dict[str, Any] = dict(equation.params)
     if equation.name == "broadcast_in_dim":
         params["shape"] = outputs[0].shape
     if equation.name == "slice":
         limits = list(params["limit_indices"])
-        limits[source_axis] = 1
+        limits[source_axis] = length
         params["limit_indices"] = tuple(limits)
     return dataclasses.replace(equation, params=params, outputs=outputs)
 
@@ -146,7 +189,7 @@ def _narrow(equation: Equation, axis: int, source_axis: int) -> Equation:
 def _pick(recorder: Recorder, equation: Equation, operands: list[Operand]) -> list[Operand] | None:
     """Slices along the axis that is apart: the pieces themselves."""
     source = operands[0]
-    if not isinstance(source, Pieces):
+    if not isinstance(source, Pieces) or set(source.lengths) != {1}:
         return None
     if equation.name == "slice":
         start = equation.params["start_indices"][source.axis]
@@ -194,7 +237,7 @@ def _output_axis(equation: Equation, operands: list[Operand]) -> int | None:
     if name == "slice":
         stride = params["strides"][axis] if params["strides"] else 1
         whole = (params["start_indices"][axis], params["limit_indices"][axis], stride)
-        return axis if whole == (0, len(operands[0].values), 1) else None  # type: ignore[union-attr]
+        return axis if whole == (0, operands[0].shape[axis], 1) else None
     if name in ("reduce_sum", "reduce_max", "reduce_min") and axis not in params["axes"]:
         return axis - sum(d < axis for d in params["axes"])
     if name == "dot_general":

@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 from jax import lax
 
+from onebasin.symmetry.guards import no_number, unused_cases
 from onebasin.symmetry.program import (
     Equation,
     Program,
     Variable,
+    is_floating,
     new_equation,
     numbers,
 )
+from onebasin.symmetry.shuffles import shuffle
 
 Makers = dict[int, Equation]
 """By the id of a variable, the equation that made it."""
@@ -34,10 +38,21 @@ def rewritten(program: Program) -> Program:
     makers: Makers = {}
     equations: list[Equation] = []
     for equation in program.equations:
-        word = _WORDS.get(equation.name)
-        equations += (word(equation, makers, known) if word else None) or [equation]
-        makers.update((id(variable), equation) for variable in equation.outputs)
+        own = _in_words(equation, makers, known)
+        equations += own
+        # What stands for an equation is looked through as well, clamps as they were.
+        makers.update((id(variable), each) for each in own for variable in each.outputs)
+        if own[-1].name == "clamp":
+            makers[id(equation.outputs[0])] = equation
     return program.rewritten(equations)
+
+
+def _in_words(equation: Equation, makers: Makers, known: dict[int, float]) -> list[Equation]:
+    for word in _WORDS.get(equation.name, ()):
+        found = word(equation, makers, known)
+        if found is not None:
+            return found
+    return [equation]
 
 
 def _clamp_of_extremes(
@@ -122,10 +137,32 @@ def _odd_remainder(equation: Equation, makers: Makers, known: dict[int, float]) 
     ]
 
 
-_WORDS: dict[str, Callable[[Equation, Makers, dict[int, float]], list[Equation] | None]] = {
-    "min": _clamp_of_extremes,
-    "max": _clamp_of_extremes,
-    "select_n": _clamp_of_choices,
-    "atan2": _odd_angle,
-    "rem": _odd_remainder,
+def _below_zero(
+    equation: Equation, makers: Makers, known: dict[int, float]
+) -> list[Equation] | None:
+    """The bit of the sign, as a truth value."""
+    shift = makers.get(id(equation.inputs[0]))
+    if equation.params["new_dtype"] != np.bool_ or shift is None:
+        return None
+    if shift.name not in ("shift_right_arithmetic", "shift_right_logical"):
+        return None
+    bits = makers.get(id(shift.inputs[0]))
+    if bits is None or bits.name != "bitcast_convert_type" or not is_floating(bits.inputs[0]):
+        return None
+    (source,), amount = bits.inputs, known.get(id(shift.inputs[1]))
+    if amount != 8 * source.aval.dtype.itemsize - 1 or source.shape != equation.outputs[0].shape:
+        return None
+    zero = Variable(source.aval.update(shape=()), np.zeros((), source.aval.dtype))
+    return [new_equation(lax.lt_p, [source, zero], equation.outputs[0])]
+
+
+Word = Callable[[Equation, Makers, dict[int, float]], list[Equation] | None]
+_WORDS: dict[str, tuple[Word, ...]] = {
+    "min": (_clamp_of_extremes,),
+    "max": (_clamp_of_extremes,),
+    "select_n": (_clamp_of_choices, no_number, unused_cases),
+    "atan2": (_odd_angle,),
+    "rem": (_odd_remainder,),
+    "convert_element_type": (_below_zero,),
+    "reshape": (shuffle,),
 }

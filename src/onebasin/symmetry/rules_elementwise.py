@@ -11,7 +11,7 @@ no scale passes; signs do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -58,21 +58,34 @@ ROWS: dict[str, Row] = {
     "ne": Row("equal", "clear", "clear"),
 }
 ROWS |= dict.fromkeys(("add", "add_any", "sub", "complex"), _SUM)
-ROWS |= dict.fromkeys(("lt", "le", "gt", "ge"), _COMPARE)
+ROWS |= dict.fromkeys(("lt", "le", "gt", "ge", "lt_to", "le_to"), _COMPARE)
 ROWS |= dict.fromkeys(
     ("neg", "copy", "copy_p", "real", "imag", "conj", "reduce_precision", "stop_gradient"), _SAME
 )
 ROWS |= dict.fromkeys(
-    ("tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "round"),
+    (
+        "tanh",
+        "sin",
+        "tan",
+        "asin",
+        "atan",
+        "sinh",
+        "asinh",
+        "atanh",
+        "erf",
+        "erf_inv",
+        "round",
+        "bessel_i1e",
+    ),
     _ODD,
 )
-ROWS |= dict.fromkeys(("cos", "cosh"), _EVEN)
+ROWS |= dict.fromkeys(("cos", "cosh", "bessel_i0e"), _EVEN)
 ROWS |= dict.fromkeys(
     (
         *("exp", "exp2", "expm1", "log", "log1p", "logistic", "erfc", "floor", "ceil", "acos"),
         *("acosh", "lgamma", "digamma", "igamma", "igammac", "nextafter", "not", "and", "or"),
         *("xor", "shift_left", "shift_right_logical", "shift_right_arithmetic", "population_count"),
-        *("clz", "bessel_i0e", "bessel_i1e", "regularized_incomplete_beta", "polygamma", "zeta"),
+        *("clz", "regularized_incomplete_beta", "polygamma", "zeta"),
         "bitcast_convert_type",
     ),
     _OPAQUE,
@@ -81,6 +94,7 @@ ROWS |= dict.fromkeys(
 assert ROWS["square"].weights == (2,)
 
 ODD = frozenset(name for name, row in ROWS.items() if row is _ODD)
+EVEN = frozenset(("abs", "square", *(name for name, row in ROWS.items() if row is _EVEN)))
 
 _FOLD: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -102,7 +116,7 @@ _FOLD: dict[str, Callable[..., float]] = {
 
 def elementwise(recorder: Recorder, equation: Equation, values: list[Value]) -> list[Value]:
     """Any primitive that has a row, and the few whose row depends on their parameters."""
-    row = _row(equation, values)
+    row = _row(equation, [value.known for value in values])
     shape = equation.outputs[0].shape
     if any(value.rank not in (0, len(shape)) for value in values):
         return recorder.opaque(values, [shape])
@@ -126,12 +140,12 @@ def _names(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(len(shape))) if value.rank else ()
 
 
-def _row(equation: Equation, values: list[Value]) -> Row:
+def _row(equation: Equation, known: Sequence[float | None]) -> Row:
     name = equation.name
     if name == "integer_pow":
         return Row("product", "keep", "keep", (equation.params["y"],))
     if name == "pow":
-        exponent = values[1].known
+        exponent = known[1]
         if exponent is None or not math.isfinite(exponent):
             return _OPAQUE
         ratio = Fraction(exponent).limit_denominator(64)
@@ -139,7 +153,7 @@ def _row(equation: Equation, values: list[Value]) -> Row:
             return _OPAQUE
         return Row("product", "keep", "zero", (ratio,))
     if name == "clamp":
-        low, high = values[0].known, values[2].known
+        low, high = known[0], known[2]
         odd = low is not None and high is not None and low == -high and 0 < high < math.inf
         return _ODD if odd else _ORDER
     if name == "convert_element_type":
@@ -153,6 +167,42 @@ def _row(equation: Equation, values: list[Value]) -> Row:
     if name in ("convert_element_type", "reduce_precision"):
         return _rounded(rounds_to(equation))
     return ROWS[name]
+
+
+def parity(
+    equation: Equation, known: Sequence[float | None], operands: Sequence[int | None]
+) -> int | None:
+    """Whether a result is even (0) or odd (1) in what its operands are even and odd in.
+
+    None where the rules do not tell.
+
+    Args:
+        equation: One that works entry by entry.
+        known: Its operands where they are one known number.
+        operands: The parities of its operands.
+    """
+    if None in operands:
+        return None
+    if equation.name == "select_n":
+        row, weights = _SUM, (0, *(1,) * (len(operands) - 1))
+        if operands[0] != 0:
+            return None
+    else:
+        row = _row(equation, known)
+        weights = row.weights or (1,) * len(operands)  # type: ignore[assignment]
+    terms = [
+        (odd or 0) * Fraction(weight).numerator % 2
+        for odd, number, weight in zip(operands, known, weights, strict=False)
+        # Zero is as odd as it is even.
+        if number != 0 and not (equation.name == "select_n" and weight == 0)
+    ]
+    if row.sign == "clear":
+        return 0
+    if row.sign == "zero":
+        return None if any(operands) else 0
+    if row.combine == "product":
+        return sum(terms) % 2
+    return None if len(set(terms)) > 1 else max(terms, default=0)
 
 
 def _rounded(to: Precision | None) -> Row:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from onebasin.symmetry import axes
-from onebasin.symmetry.axes import Atom, Product
+from onebasin.symmetry.axes import Atom, Product, Shuffled
 
 Span = tuple[tuple[int, int], tuple[int, ...] | None]
 """A range of positions, and those that count where not all of them do."""
 
 
 def spans(product: Product) -> list[Span]:
-    """For each term of an axis its range, and its positions where they are not contiguous."""
+    """For each term of an axis its range, and its positions where they are not that range."""
     found: list[Span] = []
     for positions in _positions(product):
-        first, last = int(positions[0]), int(positions[-1]) + 1
+        first, last = int(positions.min()), int(positions.max()) + 1
         plain = np.array_equal(positions, np.arange(first, last))
         found.append(((first, last), None if plain else tuple(positions.tolist())))
     return found
@@ -27,6 +27,9 @@ def _positions(product: Product) -> list[np.ndarray]:
     for item in product:
         if isinstance(item, Atom):
             parts, length = [np.arange(item.size)], item.size
+        elif isinstance(item, Shuffled):
+            back, length = np.argsort(item.order), item.size
+            parts = [back[p] for p in _positions(item.product)]
         else:
             parts, length = [], 0
             for segment in item.segments:

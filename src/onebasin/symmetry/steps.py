@@ -100,7 +100,20 @@ class Slice:
     target: Value
     axis: int
     before: Product
-    virtual: Product
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Shuffle:
+    """The same in another order along `axis`: it is split by `sizes`, transposed and merged again.
+
+    Which steps it stands for is said when all axes are settled (`shuffles.settle`).
+    """
+
+    source: Value
+    target: Value
+    axis: int
+    sizes: tuple[int, ...]
+    permutation: tuple[int, ...]
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -118,7 +131,7 @@ class Result:
     value: Value
 
 
-Step = Operation | Reshape | Join | Slice | Unknown | Result
+Step = Operation | Reshape | Join | Slice | Shuffle | Unknown | Result
 
 
 class Recorder:
@@ -216,7 +229,7 @@ class Recorder:
             return self.opaque([source], [shape])[0]
         virtual: list[Axis] = list(source.axes)
         target: list[Axis] = [()] * len(shape)
-        groups = _reshape_groups(source.shape, shape)
+        groups = reshape_groups(source.shape, shape)
         for ins, outs in groups:
             if len(ins) == len(outs) == 1:
                 target[outs[0]] = source.axes[ins[0]]
@@ -292,7 +305,7 @@ class Recorder:
             return self.mixed(source, [axis], shape)
         out = tuple(kept if d == axis else a for d, a in enumerate(source.axes))
         value = Value(tuple(shape), out, dict(source.hidden))
-        self.steps.append(Slice(source, value, axis, before, whole))
+        self.steps.append(Slice(source, value, axis, before))
         return value
 
     def mixed(
@@ -316,7 +329,7 @@ class Recorder:
         return value
 
 
-def _reshape_groups(
+def reshape_groups(
     source: tuple[int, ...], target: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
     """Runs of axes whose sizes multiply to the same number on both sides; size 1 left out."""

@@ -6,9 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onebasin.symmetry.group import Factor, Symmetry
+    from onebasin.symmetry.factors import Factor
+    from onebasin.symmetry.group import Symmetry
 
 _KINDS = ("permutation", "scaling", "sign")
+NOT_LOOKED_FOR = (
+    "not looked for: maps that mix units (attention, linear bottlenecks), swaps of halves or layers"
+)
+"""The documentation says more, under what is not divided out."""
 
 
 def render(sym: Symmetry, width: int = 100) -> str:
@@ -39,6 +44,7 @@ def render(sym: Symmetry, width: int = 100) -> str:
     )
     if sym.unused:
         lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
+    lines.append(NOT_LOOKED_FOR)
     return "\n".join(lines)
 
 
