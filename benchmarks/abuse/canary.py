@@ -29,9 +29,9 @@ def plant(outside: Path, run: Path) -> None:
         for number in (0, 9):
             path = outside / kind / f"draws-{number:06d}.safetensors"
             path.write_text(f"{SECRET} {number}")
-    for path in ("stages/one/section.json", "stages/one/stage.json", "tables/a.csv", "times/b.csv"):
-        (outside / path).parent.mkdir(parents=True, exist_ok=True)
-        (outside / path).write_text(f'{{"title": "{SECRET}"}}')
+    for name in ("stages/one/section.json", "stages/one/stage.json", "tables/a.csv", "times/b.csv"):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text(f'{{"title": "{SECRET}"}}')
     (outside / ".left").mkdir()
     (outside / ".left" / "file").write_text(SECRET)
 

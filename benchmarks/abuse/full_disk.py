@@ -85,12 +85,12 @@ def filling(disk: Disk) -> Iterator[None]:
         return call
 
     try:
-        builtins.open = io.open = opened  # type: ignore[assignment]
+        builtins.open = io.open = opened
         for name in saved:
             setattr(os, name, guarded(name))
         yield
     finally:
-        builtins.open = io.open = real  # type: ignore[assignment]
+        builtins.open = io.open = real
         for name, function in saved.items():
             setattr(os, name, function)
 

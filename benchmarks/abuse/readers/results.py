@@ -84,8 +84,8 @@ def reseal(_: Path, path: Path, chance: random.Random) -> bool:
     kinds = (changes.token, changes.prune, changes.digit, changes.nest)
     new = chance.choice(kinds)(old, chance)
     path.write_bytes(new)
-    hashes = (hashlib.sha256(x).hexdigest() for x in (old, new))
-    stage.write_text(stage.read_text().replace(*hashes))
+    was, now = (hashlib.sha256(x).hexdigest() for x in (old, new))
+    stage.write_text(stage.read_text().replace(was, now))
     return True
 
 

@@ -28,10 +28,11 @@ def make_run(folder: Path) -> None:
     with Run.continue_or_create(folder / "run", CONFIG, {"key": 1}) as run:
         for step in range(4):
             draws = {"params": {"w": rng.normal(size=(2, 3, 4)), "b": rng.normal(size=(2, 3))}}
-            state = {"step": step, "total": rng.normal(size=(3, 4)), "key": jax.random.key(step)}
+            total = rng.normal(size=(3, 4)).astype(np.float32)
+            state = {"step": step, "total": total, "key": jax.random.key(step)}
             with run.transaction() as t:
                 t.append("draws", draws)
-                t.put("state", state | {"total": state["total"].astype(np.float32)})
+                t.put("state", state)
                 t.note(done=step + 1, text="so far")
 
 
@@ -74,8 +75,8 @@ def reseal_run(folder: Path, path: Path, chance: random.Random) -> bool:
     old = path.read_bytes()
     new = chance.choice((changes.flip, changes.cut, changes.header, changes.token))(old, chance)
     path.write_bytes(new)
-    hashes = (hashlib.sha256(x).hexdigest() for x in (old, new))
-    text = before.decode().replace(*hashes).replace(f'"bytes": {len(old)}', f'"bytes": {len(new)}')
+    was, now = (hashlib.sha256(x).hexdigest() for x in (old, new))
+    text = before.decode().replace(was, now).replace(f'"bytes": {len(old)}', f'"bytes": {len(new)}')
     edited = seals.reseal_json(before, text.encode())
     return edited is not None and bool(manifest.write_bytes(edited))
 
