@@ -2,10 +2,11 @@
 
     python benchmarks/training.py --data DIR --out SET --json results/bench/training-gpu.json
 
-DIR holds CIFAR-100 as `onebasin data get cifar100` leaves it. Each network is ResNet-18 with
-BatchNorm (11.2 M weights), trained by `onebasin.infer.ensemble` from a seed of its own and appended
-to the set; a run that is killed goes on with the seeds that are not there. Settings were chosen on
-5,000 of the training images that were held out.
+DIR holds CIFAR-100 as `onebasin data get cifar100` leaves it, or unpacked, as bytes, in xtr.npy and
+xte.npy with the labels in ytr.npy and yte.npy. Each network is ResNet-18 with BatchNorm (11.2 M
+weights), trained by `onebasin.infer.ensemble` from a seed of its own and appended to the set; a run
+that is killed goes on with the seeds that are not there. Settings were chosen on 5,000 training
+images that were held out.
 """
 
 from __future__ import annotations
@@ -69,8 +70,12 @@ def load(folder: pathlib.Path) -> Any:
     if (folder / "xtr.npy").exists():
         return [np.load(folder / f"{name}.npy") for name in ("xtr", "ytr", "xte", "yte")]
     data = ob.data.load("cifar100", root=folder)
-    (x, y), (xt, yt) = data.train, data.test
-    return [np.round(np.asarray(x) * 255).astype(np.uint8), y, np.round(xt * 255).astype("u1"), yt]
+    found: list[Any] = []
+    for part in (data.train, data.test):
+        if part is None:
+            raise SystemExit(f"{folder} holds a part of CIFAR-100 alone, expected all of it")
+        found += [np.round(np.asarray(part[0]) * 255).astype(np.uint8), part[1]]
+    return found
 
 
 def main() -> None:

@@ -153,6 +153,10 @@ TENSOR = '{"w":{"dtype":"F32","shape":SHAPE,"data_offsets":PLACE}}'
 HEADERS = {
     "deep": header("[" * 100_000),
     "deep metadata": header('{"__metadata__":' + "[" * 5000 + "]" * 5000 + "}"),
+    "half a character": header(
+        '{"\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', bytes(8)
+    ),
+    "half a character of metadata": header('{"__metadata__":{"a":"\\ud800"}}'),
     "list": header("[]"),
     "metadata": header('{"__metadata__":{"a":1}}'),
     "text for tensor": header('{"w":"x"}'),

@@ -226,6 +226,9 @@ def _parsed(text: bytes, size: int) -> Header:
         raise ValueError("the metadata are not strings")
     body = 8 + len(text)
     dtypes, shapes, starts, places = {}, {}, {}, []
+    for text_of_file in (*content, *metadata, *metadata.values()):
+        # Half a character, which JSON can hold and no file can: an error of this kind.
+        text_of_file.encode("utf-8")
     for name, entry in content.items():
         dtypes[name], shapes[name], place = _entry(entry)
         starts[name] = body + place[0]
