@@ -418,3 +418,81 @@ def test_a_narrow_laplace_prior_sets_the_step(method: str) -> None:
         jax.random.key(0), problem, num_chains=8, num_samples=200, init="prior"
     )
     assert float(found.std()[0]) == pytest.approx(0.1 * 2**0.5, rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["sgld", "sghmc"])
+def test_where_the_best_fit_is_zero_the_default_step_is_made_smaller(name: str, tmp_path) -> None:
+    """All weights are zero there, and the curvature is that of the prior alone."""
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    net = ob.nets.mlp(hidden=(8,), outputs=1, activation="tanh", bias=False)
+    problem = ob.Problem(net, (x, np.zeros((50, 1))), likelihood="gaussian", noise=0.1)
+    options: dict[str, Any] = {"num_chains": 2, "num_samples": 4, "num_warmup": 2}
+    found = []
+    for _ in range(2):
+        with pytest.warns(ob.infer.SamplingWarning, match="were started again with") as record:
+            draws = getattr(ob.infer, name)(
+                jax.random.key(0), problem, run=tmp_path / "run", **options
+            )
+        assert len(troubles(record)) == 1
+        found.append(draws)
+    assert same(*found)
+    assert found[0].info["smaller_steps"] >= 1
+    assert np.all(np.isfinite(found[0].log_density))
+    again = getattr(ob.infer, name)(
+        jax.random.key(0), problem, step_size=found[0].info["step_size"], **options
+    )
+    assert same(found[0], again)
+
+
+def test_draws_from_a_file_say_how_to_be_read(tmp_path) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float32)[:, None]
+    net = ob.Net(lambda key, x: Module(jnp.ones((1, 1)), jnp.zeros(1)), lambda m, x: x @ m.w + m.b)
+    problem = ob.Problem(net, (x, 2 * x), likelihood="gaussian", noise=0.5)
+    draws = quick("ensemble", problem=problem)
+    ob.store.save(tmp_path / "draws.safetensors", draws)
+    with pytest.raises(ValueError, match="by reading it with like=PARAMS, the parameters of one"):
+        quick("hmc", problem=problem, init=ob.store.load(tmp_path / "draws.safetensors"))
+    read = ob.store.load(tmp_path / "draws.safetensors", like=problem.shapes())
+    assert isinstance(quick("hmc", problem=problem, init=read)[0], Module)
+
+
+def test_a_smaller_energy_variance_is_a_smaller_step() -> None:
+    options = {"num_tuning_steps": 1000, "num_samples": 20}
+    large, small = (quick("mclmc", energy_variance=v, **options) for v in (5e-3, 5e-5))
+    assert small.info["step_size"] < 0.7 * large.info["step_size"]
+    seen = [np.median(x.statistics["energy_variance"]) for x in (large, small)]
+    assert seen[1] < 0.5 * seen[0]
+    with pytest.raises(ValueError, match=r"energy_variance=0.0, expected a positive number"):
+        quick("mclmc", energy_variance=0.0)
+
+
+def test_masks_share_a_batch() -> None:
+    """The loss of several masks is the mean of theirs, on their parts of the batch."""
+    from onebasin.infer.dropout import Masked, masked, units_of
+
+    units, params = units_of(PROBLEM), PROBLEM.init(jax.random.key(3))
+    batch, key = (PROBLEM.inputs, PROBLEM.targets), jax.random.key(4)
+    rule = Masked(units, 0.5, 5)
+    parts = []
+    for number in range(5):
+        mask = units.mask(jax.random.fold_in(jax.random.clone(key), number), 0.5)
+        own = jax.tree.map(lambda x, n=number: x[4 * n : 4 * n + 4], batch)
+        parts.append(PROBLEM.log_likelihood(masked(PROBLEM, units, mask, params), own))
+    expected = -(np.mean(parts) + PROBLEM.log_prior(params)) / 20
+    np.testing.assert_allclose(rule(PROBLEM, params, batch, jax.random.clone(key)), expected, 1e-5)
+    # A divisor of the batch is taken, so that seven are five.
+    seven = Masked(units, 0.5, 7)(PROBLEM, params, batch, jax.random.clone(key))
+    np.testing.assert_allclose(seven, expected, 1e-5)
+    few, many = (quick("dropout", num_masks=n, rate=0.5) for n in (1, 8))
+    assert not same(few, many)
+    with pytest.raises(ValueError, match="num_masks=0, expected at least one"):
+        quick("dropout", num_masks=0)
+
+
+def test_a_fit_begins_with_the_spread_it_is_given() -> None:
+    for spread in (0.01, 0.3):
+        q = quick("mean_field", num_networks=1, epochs=1, learning_rate=1e-9, init_std=spread)
+        for leaf in jax.tree.leaves(q.std):
+            np.testing.assert_allclose(leaf, spread, 1e-4)
+    with pytest.raises(ValueError, match=r"init_std=0.0, expected a positive number"):
+        quick("mean_field", init_std=0.0)

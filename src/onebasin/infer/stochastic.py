@@ -5,6 +5,7 @@ Batches are drawn with replacement, so that every gradient estimates that of all
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -192,7 +193,9 @@ def _default_steps(
     for_draws, for_curvature = jax.random.split(jax.random.fold_in(jax.random.clone(key), 0))
     keys = jax.random.split(for_draws, len(positions))
     drawn = jax.vmap(to_sampled_vector)(jax.vmap(problem.sample_prior)(keys))
-    size = min(size, default_step(chains.curvature(problem, drawn, for_curvature, CURVED), ratio))
+    with contextlib.suppress(DivergenceError):
+        far = chains.curvature(problem, drawn, for_curvature, CURVED)
+        size = min(size, default_step(far, ratio))
     yield size
     for _ in range(SMALLER):
         size /= 10

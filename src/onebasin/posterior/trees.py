@@ -117,7 +117,8 @@ def check_same(a: Any, b: Any, name_a: str, name_b: str, lead: tuple[int, ...] =
     if structures[0] != structures[1]:
         raise ValueError(
             f"{name_a} and {name_b} have the same leaves in different containers: "
-            f"{structures[0]} and {structures[1]}; make them alike"
+            f"{structures[0]} and {structures[1]}; make them alike, and what comes from a file by "
+            "reading it with like=PARAMS, the parameters of one network"
         )
     for (path, x), (_, y) in zip(leaves_a, leaves_b, strict=True):
         expected = (*lead, *np.shape(x))
