@@ -140,7 +140,7 @@ def test_models_that_draw_random_numbers_on_the_host(noise: Any) -> None:
 
 mystery = Primitive("mystery")
 mystery.def_abstract_eval(lambda x: x)
-mystery.def_impl(lambda x: np.cumsum(x, axis=-1))
+mystery.def_impl(lambda x: np.cumsum(np.asarray(x), axis=-1))
 mlir.register_lowering(
     mystery, mlir.lower_fun(lambda x: jnp.cumsum(x, axis=-1), multiple_results=False)
 )

@@ -121,6 +121,16 @@ def grouped_rows(sizes: Any) -> Callable[[Params, Array], Array]:
     return apply
 
 
+def grouped_rows_of_two_sizes(params: Params, x: Array) -> Array:
+    """The same groups for five rows and for two, which have nothing to do with one another."""
+    sizes = jnp.array([1, 1])
+    first, second = (
+        lax.ragged_dot(relu(lax.ragged_dot(rows, params["w"], sizes)), params["v"], sizes)
+        for rows in (x, x[:2])
+    )
+    return jnp.concatenate([first, second])
+
+
 def grouped_rows_read_at_once(params: Params, x: Array) -> Array:
     """One reader for all rows: units of one place are tied."""
     return jnp.cos(lax.ragged_dot(x, params["w"], jnp.array([2, 2]))) @ params["v"]
@@ -386,6 +396,9 @@ RULES: dict[str, Rule] = {
     "rows in groups": weights(grouped_rows(jnp.array([2, 3])), GROUPED, factor(4, "ps", copies=2)),
     "rows beyond the groups": weights(
         grouped_rows(jnp.array([1, 2])), GROUPED, factor(4, "ps", copies=2)
+    ),
+    "rows in groups, more and fewer": weights(
+        grouped_rows_of_two_sizes, GROUPED, factor(4, "ps", copies=2)
     ),
     "rows in groups, read at once": weights(
         grouped_rows_read_at_once, {"w": (2, 3, 4), "v": (4, 2)}, P, factor(2, "f", copies=4)

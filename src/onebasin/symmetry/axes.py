@@ -197,6 +197,8 @@ def cut(product: Product, position: int) -> tuple[Product, Product]:
             left.append(first)
             segments[0] = second
         return concatenate(left), concatenate(segments)
+    if isinstance(head, Shuffled):
+        raise Clash
     rest = product[1:]
     if not rest:
         first, second = fresh(position), fresh(head.size - position)
@@ -231,6 +233,8 @@ def split(product: Product, outer: int) -> tuple[Product, Product]:
                 unify(pairs[0][1], other)
             outers = concatenate(first for first, _ in pairs)
             return resolve(tuple(taken) + outers), resolve(pairs[0][1])
+        if isinstance(head, Shuffled):
+            raise Clash
         if outer % head.size == 0:
             taken.append(head)
             outer //= head.size
@@ -274,6 +278,8 @@ def unify(left: Product, right: Product) -> None:
             for first, second in _common_cuts(left, right):
                 unify(first, second)
             return
+        elif isinstance(a, Shuffled) or isinstance(b, Shuffled):
+            raise Clash
         elif a.size == b.size:
             old, new = (a, b) if a.number > b.number else (b, a)
             new.pinned |= old.pinned
@@ -289,7 +295,7 @@ def unify(left: Product, right: Product) -> None:
 def _is_whole(left: Product, right: Product) -> bool:
     """Whether one is an index set of which nothing is known, and the other a sum."""
     head = right[0]
-    if len(left) != 1 or isinstance(left[0], Sum) or not isinstance(head, Sum):
+    if len(left) != 1 or not isinstance(left[0], Atom) or not isinstance(head, Sum):
         return False
     return len(head.segments) < MAX_SEGMENTS
 

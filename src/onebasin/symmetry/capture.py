@@ -29,6 +29,7 @@ from onebasin.symmetry.program import (
     evaluate,
     origins,
 )
+from onebasin.symmetry.ragged import without_groups
 from onebasin.symmetry.steps import Value
 
 MAX_ENTRIES = 1 << 26
@@ -98,6 +99,7 @@ class Probe:
             self._analysis = understood(apply_fn, params, inputs, choices=False)
         original = self._analysis.program
         plain = _unfetched(original, self._count) if self._analysis.chosen else original
+        plain = _if_small(plain, without_groups(plain))
         self._program, seen = opened(plain)
         if plain is not original or any(e.name == "scan" for e in original.equations):
             self._analysis = analyse(self._program, params, original, choices=choices)
@@ -156,8 +158,13 @@ def _unfetched(program: Program, count: int) -> Program:
         sum(equation.name in ("dynamic_slice", "gather") for equation in each.equations)
         for each in (program, written)
     ]
+    return _if_small(program, written) if fetches[1] < fetches[0] else program
+
+
+def _if_small(program: Program, written: Program) -> Program:
+    """A program written anew, unless one of its values is too large."""
     sizes = [math.prod(v.shape) for equation in written.equations for v in equation.outputs]
-    return written if fetches[1] < fetches[0] and max(sizes) <= MAX_ENTRIES else program
+    return written if max(sizes, default=0) <= MAX_ENTRIES else program
 
 
 def _names_along(analysis: Analysis, read: Read) -> set[str]:

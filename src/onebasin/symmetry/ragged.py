@@ -7,14 +7,19 @@ of, as if it had been chosen. So each group has units of its own.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from onebasin.symmetry.late import Late, in_steps, lifted, looked_up
 from onebasin.symmetry.program import Equation, Program, Variable, new_equation
 from onebasin.symmetry.rows import Rows
+
+Bases = dict[tuple[Hashable, int], tuple[Variable, Variable]]
+"""By the sizes of groups and the number of rows: which group a row is in, and if it is in any."""
 
 NAME = "ragged_dot_general"
 
@@ -24,7 +29,7 @@ def without_groups(program: Program) -> Program:
     if not any(_is_plain(equation) for equation in program.equations):
         return program
     rows = Rows(program)
-    bases: dict[int, tuple[Variable, Variable]] = {}
+    bases: Bases = {}
     lates: dict[int, Late] = {}
     for each in program.equations:
         for equation in in_steps(lates, each):
@@ -34,7 +39,7 @@ def without_groups(program: Program) -> Program:
 
 def _write(
     rows: Rows,
-    bases: dict[int, tuple[Variable, Variable]],
+    bases: Bases,
     lates: dict[int, Late],
     equation: Equation,
 ) -> None:
@@ -71,19 +76,20 @@ def _is_plain(equation: Equation) -> bool:
 
 def _product(
     rows: Rows,
-    bases: dict[int, tuple[Variable, Variable]],
+    bases: Bases,
     lates: dict[int, Late],
     equation: Equation,
 ) -> Late:
     """What rows would give in every group; nothing, for those beyond the last group."""
     left, right, sizes = equation.inputs
     count = left.shape[0]
-    if id(sizes) not in bases:
-        bases[id(sizes)] = (
+    key = id(sizes) if sizes.constant is None else np.asarray(sizes.constant).tobytes(), count
+    if key not in bases:
+        bases[key] = (
             rows.write(lambda sizes: _groups(sizes, count), sizes),
             rows.write(lambda sizes: jnp.arange(count) < jnp.sum(sizes), sizes),
         )
-    base, inside = bases[id(sizes)]
+    base, inside = bases[key]
     axis = equation.params["ragged_dot_dimension_numbers"].dot_dimension_numbers[0][1][0]
     matrices = "gkn" if axis == 1 else "gnk"
     late = lates.get(id(left))
