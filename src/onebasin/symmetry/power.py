@@ -138,9 +138,7 @@ class Power:
         before, moved = model.leaves[place.number], self._by_factor(model, element, place)
         left_out = alone = 0.0
         if moved is not None and place.factor is not None:
-            leaves = self.symmetry.act_on_leaves(only(element, place.factor), model.leaves, np)
-            leaves[place.number] = before
-            left_out = model.difference(leaves)
+            left_out = model.difference(model.moved(element, place.factor, place.number))
             if left_out > limit:
                 return True
             alone = self._change(model, place, moved)

@@ -16,8 +16,9 @@ from onebasin.symmetry.drawing import Drawing, generator_of, settled, widest
 from onebasin.symmetry.elements import Element, act_on_leaf
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import doubled
-from onebasin.symmetry.group import Symmetry
+from onebasin.symmetry.group import Factor, Symmetry
 from onebasin.symmetry.precision import DOUBLE, Precision, rounds_to
+from onebasin.symmetry.probes import only
 from onebasin.symmetry.program import (
     Equation,
     Program,
@@ -243,8 +244,25 @@ class Trial:
                 array[...] = moved
         return self.difference(self.leaves)
 
-    def change(self, element: Element) -> float:
-        return self.difference(self.symmetry.act_on_leaves(element, self.leaves, np))
+    def moved(self, element: Element, factor: Factor, but: int | None = None) -> list[Any]:
+        """The parameters after one factor's part of an element, which may leave out one of them."""
+        leaves, part = list(self.leaves), only(element, factor)
+        for number in self._touched.get(factor.name, ()):
+            if number != but:
+                blocks = self.symmetry.leaves[number].blocks
+                leaves[number] = act_on_leaf(self.symmetry, part, leaves[number], blocks, np)
+        return leaves
+
+    @functools.cached_property
+    def _touched(self) -> dict[str, list[int]]:
+        """By the name of a factor, the parameters that it moves."""
+        found: dict[str, dict[int, None]] = {}
+        for number, leaf in enumerate(self.symmetry.leaves):
+            for block in leaf.blocks:
+                weightings = (w.factor for w in (*block.scalings, *block.signs))
+                for name in (*block.sides, *weightings):
+                    found.setdefault(name, {})[number] = None
+        return {name: list(numbers) for name, numbers in found.items()}
 
     def difference(self, leaves: Sequence[Any]) -> float:
         """Largest change relative to the largest entry, over all outputs; NaN is infinite."""

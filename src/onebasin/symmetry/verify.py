@@ -12,7 +12,7 @@ from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import two_examples
 from onebasin.symmetry.group import Symmetry
 from onebasin.symmetry.power import Power
-from onebasin.symmetry.probes import far_element, only, random_element, times
+from onebasin.symmetry.probes import far_element, random_element, times
 from onebasin.symmetry.program import Program
 from onebasin.symmetry.trial import WAYS, Trial, Unfit
 
@@ -176,26 +176,20 @@ def _prove_far(model: Trial, limit: float) -> float:
     return largest
 
 
-def _moved(model: Trial, element: Element, left_out: str | None = None) -> list[Any]:
-    moved = model.symmetry.act_on_leaves(element, model.leaves, np)
-    return [
-        old if leaf.path == left_out else new
-        for leaf, old, new in zip(model.symmetry.leaves, model.leaves, moved, strict=True)
-    ]
-
-
 def _blame(model: Trial, element: Element, change: float, limit: float) -> str:
     """Which factor breaks the model, and at which parameter."""
     symmetry = model.symmetry
     message = f"the group does not hold: the output changes by {change:.2g} (allowed {limit:.0e})"
     worst = max(
         symmetry.factors,
-        key=lambda f: np.nan_to_num(model.change(only(element, f)), nan=np.inf),
+        key=lambda f: np.nan_to_num(model.difference(model.moved(element, f)), nan=np.inf),
         default=None,
     )
     if worst is None:
         return message
-    alone = only(element, worst)
+    numbers = {leaf.path: number for number, leaf in enumerate(symmetry.leaves)}
     paths = dict.fromkeys(site.path for site in worst.sites)
-    culprit = min(paths, key=lambda path: model.difference(_moved(model, alone, path)))
+    culprit = min(
+        paths, key=lambda path: model.difference(model.moved(element, worst, numbers[path]))
+    )
     return f"{message}; factor {worst.name!r} breaks it, most likely at parameter {culprit!r}"
