@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from onebasin.infer.problem import Problem
@@ -132,7 +133,7 @@ def log_density_at_a_point(problem: Problem) -> float:
         return np.asarray(scale * noise, leaf.dtype) if is_float(leaf) else np.zeros_like(leaf)
 
     params = jax.tree.map(filled, problem.prior.spread(shapes), shapes)
-    rows = np.arange(min(FEW, problem.num_examples))
+    rows = jnp.arange(min(FEW, problem.num_examples))
     return float(_log_density(problem, problem.join(params), problem.take(rows)))
 
 

@@ -57,7 +57,10 @@ def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
         return None
     info = draws.info or {}
     length, asked = info.get("trajectory_length"), info.get("asked_trajectory_length")
-    share = f" (at {length / asked:.0%} of the length)" if _are_numbers(length, asked) else ""
+    share = ""
+    # Of several chunks it is a list.
+    if isinstance(length, float) and isinstance(asked, float):
+        share = f" (at {length / asked:.0%} of the length)"
     return (
         f"{number} of {len(draws)} draws end trajectories that {limit}={arguments[limit]} cut "
         f"short{share}: {LIMITS[limit]}"
@@ -73,7 +76,3 @@ def _smaller(draws: Draws) -> str | None:
         f"and were started again with {info['step_size']}: make num_warmup or thin longer, or pass "
         "step_size"
     )
-
-
-def _are_numbers(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)

@@ -49,14 +49,14 @@ def kept(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def keep(function: Callable[P, R]) -> Callable[P, R]:
         @functools.lru_cache(maxsize)
-        def known(files: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        def known(files: Any, *args: Any, **kwargs: Any) -> R:
             return function(*args, **kwargs)
 
         @functools.wraps(function)
         def found(*args: P.args, **kwargs: P.kwargs) -> R:
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, StudyConfig)]
             files = tuple(item for config in given for item in sources(config).items())
-            return known(files, *args, **kwargs)
+            return known(files, *args, **kwargs)  # type: ignore[arg-type]
 
         return found
 
