@@ -29,6 +29,8 @@ QUICK: dict[str, dict[str, Any]] = {
     },
     "dropout": {"num_networks": 2, "num_samples": 2, "epochs": 2},
 }
+# So few doublings that trajectories are cut short is what makes it quick.
+SHORT = pytest.mark.filterwarnings("ignore:.*cut short:onebasin.infer.SamplingWarning")
 CHAINS = ("hmc", "nuts", "mclmc", "sgld", "sghmc")
 
 
@@ -48,11 +50,13 @@ NETWORKS = {dtype: network(dtype) for dtype in (jnp.bfloat16, np.float32, np.flo
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.usefixtures("float64")
+@SHORT
 def test_double_precision_keeps_the_type_of_the_weights(name: str, dtype) -> None:
     assert_type_is_kept(name, dtype)
 
 
 @pytest.mark.parametrize("name", QUICK)
+@SHORT
 def test_half_precision_keeps_the_type_of_the_weights(name: str) -> None:
     assert_type_is_kept(name, jnp.bfloat16)
 

@@ -58,6 +58,7 @@ def _shortened(draws: Draws, arguments: dict[str, Any]) -> str | None:
     info = draws.info or {}
     length, asked = info.get("trajectory_length"), info.get("asked_trajectory_length")
     share = ""
+    # Of several chunks it is a list.
     if isinstance(length, int | float) and isinstance(asked, int | float):
         share = f" (at {length / asked:.0%} of the length)"
     return (

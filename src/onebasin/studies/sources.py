@@ -49,7 +49,7 @@ def kept(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def keep(function: Callable[P, R]) -> Callable[P, R]:
         @functools.lru_cache(maxsize)
-        def known(files: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        def known(files: Any, *args: Any, **kwargs: Any) -> R:
             return function(*args, **kwargs)
 
         @functools.wraps(function)
