@@ -87,6 +87,24 @@ def nested(params: Params, x: Array) -> Array:
     return jax.nn.gelu(jnp.einsum("bme,me->bm", h, params["mix"])).sum(-1, keepdims=True)
 
 
+def linear_recurrence(params: Params, xs: Array) -> Array:
+    """As in LRU: a complex diagonal state, its size and its turn with parameters of their own."""
+    turn = jnp.exp(-jnp.exp(params["nu"]) + 1j * jnp.exp(params["theta"]))
+    driven = (xs @ (params["re"] + 1j * params["im"])) * jnp.exp(params["gamma"])
+
+    def step(state: Array, u: Array) -> tuple[Array, Array]:
+        state = turn * state + u
+        return state, state
+
+    _, states = lax.scan(step, jnp.zeros(turn.shape, turn.dtype), driven)
+    return (states @ (params["out_re"] + 1j * params["out_im"])).real
+
+
+RECURRENCE = {
+    **dict.fromkeys(("nu", "theta", "gamma"), (4,)),
+    **dict.fromkeys(("re", "im"), (3, 4)),
+    **dict.fromkeys(("out_re", "out_im"), (4, 2)),
+}
 ATTENTION = {**dict.fromkeys("qkv", (5, 2, 3)), "out": (2, 3, 4)}
 BATCH_NORM = {"w": (3, 4), **dict.fromkeys(("mean", "var", "gain", "bias"), (4,)), "v": (4, 2)}
 SCAN = {"in": (3, 4), "w1": (2, 4, 3), "b1": (2, 3), "w2": (2, 3, 4), "out": (4, 2)}
@@ -105,6 +123,7 @@ MODELS: dict[str, Callable[[], Model]] = {
         dense_net, {"first": (3, 4), "second": (7, 5), "out": (9, 2)}, normal(0, 5, 3)
     ),
     "interleaved": lambda: plain(interleaved, {"w": (3, 8), "v": (4, 2)}, normal(0, 5, 3)),
+    "linear recurrence": lambda: plain(linear_recurrence, RECURRENCE, normal(0, 5, 3)),
     "nested": lambda: plain(
         nested, {"w": (2, 3, 3, 4), "v": (2, 3, 4), "mix": (2, 3)}, normal(0, 5, 3)
     ),

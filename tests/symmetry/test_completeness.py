@@ -33,7 +33,7 @@ def sign_dimension(sym: ob.Symmetry) -> int:
     return round(dimension)
 
 
-@pytest.mark.parametrize("name", ["scan", "batch norm", "nested"])
+@pytest.mark.parametrize("name", ["scan", "batch norm", "nested", "linear recurrence"])
 def test_scalings_of_models(name: str) -> None:
     model = MODELS[name]()
     bound = scaling_dimension_bound(*model, jax.random.key(0))

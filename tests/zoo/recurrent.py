@@ -128,28 +128,6 @@ class Flax(nn.Module):
         return nn.Dense(2)(hidden[:, -1])
 
 
-def linear_recurrence(params: dict[str, Array], xs: Array) -> Array:
-    """As in LRU: a complex diagonal state, its size and its turn with parameters of their own."""
-    turn = jnp.exp(-jnp.exp(params["nu"]) + 1j * jnp.exp(params["theta"]))
-    driven = (xs @ (params["re"] + 1j * params["im"])) * jnp.exp(params["gamma"])
-
-    def step(state: Array, u: Array) -> tuple[Array, Array]:
-        state = turn * state + u
-        return state, state
-
-    start = jnp.zeros((len(xs), turn.shape[0]), turn.dtype)
-    _, states = jax.lax.scan(step, start, driven.swapaxes(0, 1))
-    return (states @ (params["out_re"] + 1j * params["out_im"])).real + xs.swapaxes(0, 1) @ params[
-        "skip"
-    ]
-
-
-LRU = {
-    **dict.fromkeys(("nu", "theta", "gamma"), (5,)),
-    **dict.fromkeys(("re", "im"), (3, 5)),
-    **dict.fromkeys(("out_re", "out_im"), (5, 2)),
-    "skip": (3, 2),
-}
 LSTM = {"w": (3, 20), "u": (5, 20), "b": (20,), "out": (5, 2)}
 GRU = {"w": (3, 15), "u": (5, 15), "b": (15,), "c": (15,), "out": (5, 2)}
 ELMAN = {"w": (3, 5), "u": (5, 5), "b": (5,), "out": (5, 2)}
@@ -215,8 +193,6 @@ CASES = (
         (factor(5, "psf"), factor(7, "ps", copies=3)),
         5 + 21,
     ),
-    # An exponential takes no scale, so gamma stays; that states turn as well is not looked for.
-    Case("lru", lambda: plain(linear_recurrence, LRU, normal(0, *XS)), (factor(5, "psf"),), 5),
     # Layers without a residual stream, each with units of its own; the first is linear.
     Case(
         "deep-scan",

@@ -132,7 +132,7 @@ class Probe:
 
     def _captured(self, variable: Variable) -> Captured | None:
         value = self._analysis.types.get(id(variable))
-        if not isinstance(value, Value) or value.hidden:
+        if not isinstance(value, Value) or value.hidden or _is_complex(variable):
             return None
         layout = self._analysis.planner.layout(value)
         if layout.count > MAX_BLOCKS:
@@ -179,6 +179,11 @@ def _names_along(analysis: Analysis, read: Read) -> set[str]:
         for atom in term
         if atom in analysis.names
     }
+
+
+def _is_complex(variable: Variable) -> bool:
+    """Whether a value has two parts, of which those who compare units would see one."""
+    return bool(jax.dtypes.issubdtype(variable.aval.dtype, jnp.complexfloating))
 
 
 def _differ(array: Any, variable: Variable) -> bool:
