@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from onebasin.symmetry.group import Factor, Symmetry
 
 _KINDS = ("permutation", "scaling", "sign")
+_ORIGIN = (
+    "read off the program and tried on random parameters; check_symmetry measures what the outputs "
+    "see of it"
+)
 
 
 def render(sym: Symmetry, width: int = 100) -> str:
@@ -37,6 +41,8 @@ def render(sym: Symmetry, width: int = 100) -> str:
         f"(log {sym.log_copies():,.1f}), "
         f"{dimensions:,} scaling dimension{'' if dimensions == 1 else 's'}"
     )
+    if sym.factors:
+        lines.append(_ORIGIN)
     if sym.unused:
         lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
     return "\n".join(lines)
