@@ -38,7 +38,8 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
     be permuted, and which depend on which), on exponents over the rationals (positive rescalings)
     and on parities (sign flips). The group is then checked on random parameters, in doubles: on two
     examples where the model looks at them one by one, else on all, so that the time does not grow
-    with the batch.
+    with the batch. What the outputs see of each factor there takes longer to say, and is not asked:
+    `check_symmetry` measures it, and refuses a group of which they do not see a factor.
 
     A model may round: through casts to float16 and bfloat16 (or `jax.lax.reduce_precision` to as
     many bits) scalings hold up to that rounding. Through coarser formats, such as those of eight
@@ -56,7 +57,7 @@ def discover(apply_fn: Callable[[Any, Any], Any], params: Any, inputs: Any) -> S
         inputs: An example of its inputs: arrays or `jax.ShapeDtypeStruct`s, in any pytree.
 
     Returns:
-        The group, verified.
+        The group: read off by rules that each hold, and tried on random parameters.
 
     Raises:
         SymmetryError: If the model cannot be traced, or if the proof fails.

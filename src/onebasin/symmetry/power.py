@@ -15,11 +15,10 @@ from onebasin.symmetry.group import Factor, Symmetry
 from onebasin.symmetry.probes import only, random_element
 from onebasin.symmetry.trial import Trial
 
-NUM_ELEMENTS = 2
 # A slope is a change that is not made yet; it has to be clear.
 CLEAR = 10
-# What is invisible to the last bit in as many choices of parameters is taken to be so by itself.
-ENOUGH = 2
+# What is invisible to the last bit at as many parameters makes no difference at any.
+ENOUGH = 3
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,7 +29,7 @@ class Place:
         factor: The factor.
         number: Which leaf the parameter is.
         change: The largest that leaving it out made so far.
-        looks: How often it was invisible to the last bit.
+        looks: At how many choices of parameters it was invisible to the last bit.
     """
 
     factor: Factor | None
@@ -56,12 +55,12 @@ class Power:
 
     def look(self, model: Trial, limit: float) -> bool:
         """Leaves out one parameter after the other; whether nothing is left to be seen."""
+        model.stay()
         self._drop_unused(model)
         self._look_at_slopes(model, limit)
         floor = min(limit, max(100 * model.rounding, 30 * model.unsteadiness()))
-        for _ in range(NUM_ELEMENTS):
-            element = random_element(self.symmetry, model.rng, None)
-            self.open = [p for p in self.open if not self._shows(model, element, p, limit, floor)]
+        element = random_element(self.symmetry, model.rng, None)
+        self._keep_unless(lambda place: self._shows(model, element, place, limit, floor))
         return all(self._is_settled(place) for place in self.open)
 
     def verdict(self, limit: float) -> None:

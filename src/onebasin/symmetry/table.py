@@ -13,7 +13,10 @@ _KINDS = ("permutation", "scaling", "sign")
 NOT_LOOKED_FOR = (
     "not looked for: maps that mix units (attention, linear bottlenecks), swaps of halves or layers"
 )
-"""The documentation says more, under what is not divided out."""
+_ORIGIN = (
+    "read off the program and tried on random parameters; check_symmetry measures what the outputs "
+    "see of it"
+)
 
 
 def render(sym: Symmetry, width: int = 100) -> str:
@@ -42,6 +45,8 @@ def render(sym: Symmetry, width: int = 100) -> str:
         f"(log {sym.log_copies():,.1f}), "
         f"{dimensions:,} scaling dimension{'' if dimensions == 1 else 's'}"
     )
+    if sym.factors:
+        lines.append(_ORIGIN)
     if sym.unused:
         lines.append("unused parameters: " + _fit(" ".join(sym.unused), width - 20))
     lines.append(NOT_LOOKED_FOR)

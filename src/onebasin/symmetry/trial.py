@@ -12,23 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from onebasin.symmetry.conditioning import SUMMAND, run_tuned, summands
-from onebasin.symmetry.drawing import Drawing, generator_of, settled, widest
+from onebasin.symmetry.drawing import Drawing, generator_of, settled
 from onebasin.symmetry.elements import Element, act_on_leaf
 from onebasin.symmetry.errors import SymmetryError
 from onebasin.symmetry.examples import doubled
+from onebasin.symmetry.finest import in_finest
 from onebasin.symmetry.group import Factor, Symmetry
-from onebasin.symmetry.precision import DOUBLE, Precision, rounds_to
+from onebasin.symmetry.precision import DOUBLE
 from onebasin.symmetry.probes import only
 from onebasin.symmetry.program import (
-    Equation,
-    Program,
-    Variable,
     calls_host,
-    depends_on,
     evaluate,
-    inner_programs,
-    scan_counts,
-    trace,
 )
 
 # By the bits of the mantissa: double, single, half, and whatever is less.
@@ -80,7 +74,7 @@ class Trial:
         self.symmetry, self.seed = symmetry, seed
         self._given, _ = symmetry.flatten(params)
         self._examples = jax.tree.leaves(inputs)
-        self.program, narrowest = _program(apply_fn, params, inputs)
+        self.program, narrowest = in_finest(apply_fn, params, inputs)
         self.double = narrowest == DOUBLE
         self.tolerance = next(t for bits, t in TOLERANCES.items() if bits <= narrowest.mantissa)
         # Values are products of a few parameters: these keep to a part of what the type can hold.
@@ -236,6 +230,10 @@ class Trial:
         """
         self.inputs, self.reference = doubled(self.inputs), doubled(self.reference)
 
+    def stay(self) -> None:
+        """Compares with the outputs as they are, without what moving has rounded off so far."""
+        self.reference = self.outputs(self.leaves)
+
     def walk(self, element: Element) -> float:
         """Moves the parameters in place: a second copy of them would cost more than the run."""
         for array, leaf in zip(self.leaves, self.symmetry.leaves, strict=True):
@@ -299,52 +297,3 @@ def _finite(arrays: Sequence[np.ndarray]) -> bool:
 
 def _largest(array: np.ndarray) -> float:
     return float(np.max(np.abs(array))) or 1.0
-
-
-def _program(apply_fn: Callable[..., Any], params: Any, inputs: Any) -> tuple[Program, Precision]:
-    """The model as it runs on doubles, or as it is, and the least precision it computes in."""
-
-    def as_double(x: Any) -> Any:
-        dtype = x.dtype if hasattr(x, "dtype") else np.result_type(x)
-        return jax.ShapeDtypeStruct(np.shape(x), widest(dtype))
-
-    count = len(jax.tree.leaves(params))
-    try:
-        with jax.enable_x64(True):
-            program = trace(
-                apply_fn, jax.tree.map(as_double, params), jax.tree.map(as_double, inputs)
-            )
-            if _narrowest(program, program.inputs[:count]) == DOUBLE:
-                return program, DOUBLE
-    except Exception:
-        pass
-    program = trace(apply_fn, params, inputs)
-    return program, _narrowest(program, program.inputs[:count])
-
-
-def _narrowest(program: Program, roots: Sequence[Variable]) -> Precision:
-    """The least precision of all values that some go into, in loops too."""
-    reached = depends_on(program, roots)
-    found = DOUBLE
-    for equation in program.equations:
-        if not any(id(v) in reached for v in equation.inputs):
-            continue
-        inside = inner_programs(equation)
-        for inner in inside:
-            found = found.least(_narrowest(inner, _entered(equation, inner, reached)))
-        for number in range(0 if inside else len(equation.outputs)):
-            found = found.least(rounds_to(equation, number) or DOUBLE)
-    return found
-
-
-def _entered(equation: Equation, inner: Program, reached: set[int]) -> list[Variable]:
-    """The inputs of a loop's body that values go into; all, where it is not known which."""
-    if equation.name != "scan":
-        return inner.inputs
-    consts, carried = scan_counts(equation)
-    found = [v for own, v in zip(equation.inputs, inner.inputs, strict=True) if id(own) in reached]
-    state = list(zip(inner.inputs[consts : consts + carried], inner.outputs, strict=False))
-    for _ in state:
-        inside = depends_on(inner, found)
-        found += [v for v, after in state if id(after) in inside and id(v) not in inside]
-    return found
