@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import onebasin as ob
-from onebasin.align.chains import Chains, are_chains
+from onebasin.align.chains import Chains, _add_up, are_chains
 from onebasin.align.population import Population
 from onebasin.align.visits import Visits
 
@@ -132,3 +132,16 @@ def test_two_factors_in_one_block_are_no_chain():
     inputs = jnp.ones((1, 3))
     params = net.init(jax.random.key(0), inputs)
     assert not are_chains(ob.discover(net.apply, params, inputs))
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (3, 5), ()])
+def test_a_sum_of_draws_does_not_depend_on_how_they_are_parted(shape):
+    stacked = np.random.default_rng(0).lognormal(sigma=5, size=(301, *shape)).astype(np.float32)
+    expected = np.zeros(shape)
+    for one in stacked:
+        expected += one
+    for size in (1, 7, 64, 65, 301):
+        total = np.zeros(shape)
+        for at in range(0, len(stacked), size):
+            _add_up(total, stacked[at : at + size])
+        np.testing.assert_array_equal(total, expected)

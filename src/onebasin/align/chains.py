@@ -30,6 +30,8 @@ from onebasin.symmetry.elements import Block
 
 GAINS_AT_ONCE = 2**24
 TOLERANCE = 1e-7
+# Draws that are added up together, in double precision.
+ADDED = 64
 
 
 def are_chains(symmetry: Symmetry) -> bool:
@@ -231,8 +233,14 @@ class Chains:
 
 def _add_up(total: np.ndarray, stacked: np.ndarray) -> None:
     """Adds draws in place, one after the other: the sum does not depend on how they are parted."""
-    for one in stacked:
-        total += one
+    if total.size < 2:
+        # NumPy adds up a single column in pairs.
+        for one in stacked:
+            total += one
+        return
+    for at in range(0, len(stacked), ADDED):
+        some = stacked[at : at + ADDED]
+        total[...] = np.add.reduce(np.concatenate([total[None], some], dtype=total.dtype), axis=0)
 
 
 def _some(states: State, part: slice) -> State:
