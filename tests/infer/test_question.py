@@ -184,6 +184,14 @@ def test_what_no_program_shows_is_seen_in_the_density(tmp_path: Path) -> None:
         asked(measured(2.0))
 
 
+def test_a_run_that_does_not_say_what_it_was_asked_is_not_gone_on_with(tmp_path: Path) -> None:
+    with ob.store.Run.create(tmp_path / "run", config={}) as run:
+        with run.transaction() as t:
+            t.put("sampling-state", {"x": np.zeros(3)})
+        with pytest.raises(StoreError, match="without saying what was asked"):
+            quick("hmc", run=run)
+
+
 def test_a_run_that_a_user_opened_is_asked_one_thing(tmp_path: Path) -> None:
     with ob.store.Run.create(tmp_path / "run", config={"mine": True}) as run:
         found = quick("hmc", run=run)

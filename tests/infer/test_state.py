@@ -262,3 +262,25 @@ def test_networks_of_other_runs_may_be_started_from():
     options = {**METHODS["ensemble"], "init": first}
     again = ob.infer.ensemble(jax.random.key(1), problem(), **options)
     assert set(again.params) == {"params", "batch_stats"}
+
+
+def test_statistics_that_stay_are_those_that_the_network_begins_with():
+    """One that moves, one that is frozen, and one that counts."""
+
+    def init(key, x):
+        state = {"mean": jnp.zeros(()), "frozen": jnp.full((), 7.0), "count": jnp.full((), 5.0)}
+        return {"params": {"w": jnp.ones(())}, "batch_stats": state}
+
+    def apply(params, x, *, train=False):
+        old, out = params["batch_stats"], params["params"]["w"] * x
+        if not train:
+            return out
+        moved = 0.7 * old["mean"] + 0.3 * jnp.mean(x)
+        return out, {"batch_stats": {**old, "mean": moved, "count": old["count"] + 1}}
+
+    net = ob.Net(init, apply)
+    x = jnp.arange(12.0)[:, None]
+    own = ob.Problem(net, (x, x), likelihood="gaussian", noise=1.0)
+    found = own.state_of({"w": jnp.ones(())})["batch_stats"]
+    np.testing.assert_allclose(found["mean"], jnp.mean(x), rtol=1e-5)
+    assert (float(found["frozen"]), float(found["count"])) == (7.0, 5.0)

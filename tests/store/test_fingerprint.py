@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -168,3 +169,29 @@ def test_programs_have_their_constants() -> None:
     assert first != other
     assert program(scaled(np.eye(3)), jnp.zeros((4, 3))) != first
     assert program(lambda x: (x, x), x) != program(lambda x: [x, x], x)
+
+
+def test_keys_of_other_generators_and_other_generators_of_numpy_are_others():
+    data = jax.random.key_data(jax.random.key(0, impl="rbg"))
+    keys = [jax.random.wrap_key_data(data, impl=impl) for impl in ("rbg", "unsafe_rbg")]
+    assert fingerprint(keys[0]) != fingerprint(keys[1])
+    assert fingerprint(keys[0]) == fingerprint(jax.random.key(0, impl="rbg"))
+    generators = [np.random.default_rng(seed) for seed in (0, 1, 0)]
+    first, second, again = map(fingerprint, generators)
+    assert first == again != second
+
+
+def with_private(scale):
+    class Scaled:
+        _scale = scale
+
+        def __call__(self, x):
+            return self._scale * x
+
+    return Scaled
+
+
+def test_what_a_class_keeps_under_a_private_name_counts():
+    assert fingerprint(with_private(2.0)) == fingerprint(with_private(2.0))
+    assert fingerprint(with_private(2.0)) != fingerprint(with_private(3.0))
+    assert fingerprint(with_private(2.0)()) != fingerprint(with_private(3.0)())

@@ -96,3 +96,16 @@ def test_in_one_process_a_changed_helper_is_imported_anew(
             for apply in (net.apply, model.apply_fn):
                 found.append(float(apply({"w": jnp.ones((1, 1))}, jnp.ones((1, 1)))[0, 0]))
     assert found == [1.0] * 4 + [10.0] * 4
+
+
+def test_modules_of_two_packages_that_are_called_alike_both_count(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("import pack_a\nimport pack_b\n")
+    for name in ("pack_a", "pack_b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from .layers import f\n")
+        (tmp_path / name / "layers.py").write_text("f = 1\n")
+    seen = {source_hash(f"{tmp_path / 'model.py'}:factory")}
+    for name in ("pack_a", "pack_b"):
+        (tmp_path / name / "layers.py").write_text("f = 2\n")
+        seen.add(source_hash(f"{tmp_path / 'model.py'}:factory"))
+    assert len(seen) == 3

@@ -22,6 +22,8 @@ from onebasin.nets.state import is_trained_apart, join, split
 # Examples that statistics are estimated from, and how many of them at a time.
 EXAMPLES = 10_000
 BATCH = 500
+# Less than any momentum leaves of what was before.
+STILL = 1e-6
 
 
 def learner_of(net: Net, example: Any) -> Net:
@@ -82,7 +84,8 @@ def estimate_state(learner: Net, weights: Any, batches: Any) -> Any:
     """The running statistics that a network with these weights would have on the data.
 
     A batch moves the statistics s to a s + (1 - a) b, where b are its own. That is seen from s = 0
-    and s = 1, so that whatever a is, the mean of b over the batches is found.
+    and s = 1, so that whatever a is, the mean of b over the batches is found. What a batch does not
+    draw towards itself, as a counter, stays as the network begins with it.
 
     Args:
         learner: What `learner_of` made, of a network with statistics.
@@ -104,10 +107,19 @@ def estimate_state(learner: Net, weights: Any, batches: Any) -> Any:
     def own(inputs: Any) -> Any:
         low = apply.updated(weights, apply.filled(0.0), inputs)
         high = apply.updated(weights, apply.filled(1.0), inputs)
-        return jax.tree.map(lambda a, b: a / (1 - (b - a)), low, high)
+        return jax.tree.map(_settled, low, high, start)
 
+    first = jax.tree.map(lambda x: x[0], batches)
+    start = split(learner.init.init(jax.random.key(0), first))[1]
     found = jax.lax.map(own, batches)
     return jax.tree.map(lambda x: jnp.mean(x, axis=0), found)
+
+
+def _settled(low: jax.Array, high: jax.Array, start: jax.Array) -> jax.Array:
+    """Where s -> low + (high - low) s stays, or the start where it stays nowhere or everywhere."""
+    rest = 1 - (high - low)
+    moves = jnp.abs(rest) > STILL
+    return jnp.where(moves, low / jnp.where(moves, rest, 1), start)
 
 
 @jax.jit

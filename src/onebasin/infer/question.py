@@ -69,7 +69,9 @@ def open_run(
     Raises:
         StoreError: If the run was asked something else, or computes something else.
     """
-    seeds = {"key": np.asarray(jax.random.key_data(key)).tolist()}
+    # The same numbers are another key to another generator.
+    data = np.asarray(jax.random.key_data(key)).tolist()
+    seeds = {"key": data, "generator": str(jax.random.key_impl(key))}
     if isinstance(place, Run):
         run = place
         _check_asked(run, {**plain(asked, "config"), "seeds": seeds})
@@ -98,6 +100,11 @@ def _check_identity(folder: Path) -> None:
 def _check_asked(run: Run, asked: dict[str, Any]) -> None:
     """What a run that a user has opened was asked first is all that it is asked."""
     known = run.notes.get(ASKED)
+    if known is None and (run.states() or run.streams()):
+        raise StoreError(
+            f"the run in {run.path} holds what was written without saying what was asked: pass a "
+            "run that has not begun, or name another folder."
+        )
     if known is None:
         with run.transaction() as t:
             t.note(**{ASKED: asked})

@@ -87,7 +87,8 @@ class _Teller:
         if isinstance(value, bytes):
             return ["bytes", hashlib.sha256(value).hexdigest()]
         if isinstance(value, jax.Array) and is_key(value):
-            value = jax.random.key_data(value)
+            data = np.asarray(jax.random.key_data(value))
+            return ["key", str(jax.random.key_impl(value)), self._array(data, depth)]
         if isinstance(value, np.ndarray | np.generic | jax.Array):
             return self._array(np.asarray(value), depth)
         if id(value) in self.met:
@@ -148,6 +149,8 @@ def _object(value: Any, tell: TellType) -> Any:
     kind = type(value)
     if hasattr(kind, HOOK):
         return [*name_of(kind), tell(getattr(value, HOOK)())]
+    if isinstance(value, np.random.Generator):
+        return [tell(kind), tell(value.bit_generator.state)]
     if dataclasses.is_dataclass(value):
         fields = [f for f in dataclasses.fields(value) if f.init and not f.metadata.get("record")]
         # A Flax module's parent is what it is bound to, and none of its own.

@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 # Their code is told by their versions, wherever they are installed.
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "numpy", "blackjax", "equinox", "onebasin")
 INSTALLED = ("site-packages", "dist-packages")
 WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)
+# What counts under a private name too; what can be changed there may be a cache.
+PLAIN = (bool, int, float, complex, str, bytes, tuple, np.ndarray)
 TellType = Callable[[Any], Any]
 
 
@@ -83,7 +87,10 @@ def class_told(value: type, tell: TellType) -> Any:
     members = {
         name: member
         for name, member in vars(value).items()
-        if callable(member) or isinstance(member, WRAPPERS) or not name.startswith("_")
+        if callable(member)
+        or isinstance(member, WRAPPERS)
+        or not name.startswith("_")
+        or (isinstance(member, PLAIN) and not name.startswith("__"))
     }
     members.pop("__class__", None)
     return ["class", value.__qualname__, [tell(base) for base in value.__bases__], tell(members)]

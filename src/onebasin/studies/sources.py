@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
@@ -72,7 +73,9 @@ def source_files(first: Path) -> dict[str, Path]:
         file = waiting.pop()
         for module, path in _imported(file, _places(first)):
             if path not in found.values():
-                found[module] = path
+                # Two packages may each have a module that they call by the same relative name.
+                name = module if module not in found else os.path.relpath(path, first.parent)
+                found[name] = path
                 waiting.append(path)
     return found
 
