@@ -110,12 +110,13 @@ def squeeze_and_excite(params: Params, x: Array) -> Array:
         return batch_norm(h, norm) + norm["bias"]
 
     x = jax.nn.silu(normed(conv(x, params["stem"]), params["stem_norm"]))
-    for block in params["blocks"]:
+    for number, block in enumerate(params["blocks"]):
         h = jax.nn.silu(normed(conv(x, block["expand"]), block["norm1"]))
         h = jax.nn.silu(normed(conv(h, block["depthwise"], h.shape[-1]), block["norm2"]))
         squeezed = jax.nn.silu(h.mean((1, 2)) @ block["reduce"] + block["reduce_bias"])
         h = h * jax.nn.sigmoid(squeezed @ block["restore"] + block["restore_bias"])[:, None, None]
-        x = x + normed(conv(h, block["project"]), block["norm3"])
+        h = normed(conv(h, block["project"]), block["norm3"])
+        x = x + h if number % 2 else h
     return jax.nn.softmax(x.mean((1, 2)) @ params["head"])
 
 
