@@ -110,7 +110,8 @@ def estimate_state(learner: Net, weights: Any, batches: Any) -> Any:
         return jax.tree.map(_settled, low, high, start)
 
     first = jax.tree.map(lambda x: x[0], batches)
-    start = split(learner.init.init(jax.random.key(0), first))[1]
+    init: WeightsInit = learner.init  # type: ignore[assignment]
+    start = split(init.init(jax.random.key(0), first))[1]
     found = jax.lax.map(own, batches)
     return jax.tree.map(lambda x: jnp.mean(x, axis=0), found)
 
