@@ -190,7 +190,9 @@ def compute(shared: Shared[Any], own: Shared[Chunk]) -> dict[str, Any]:
 def read(chunk: Chunk, problem: Problem, seals: Seals) -> Any:
     """The posterior of one chunk, from its file."""
     file = Path(chunk.file)
-    found, notes = seals.unseal_posterior(file, chunk.question, like=problem.network_shapes())
+    # What a user's own method is given in a problem's place need not have running statistics.
+    like = getattr(problem, "network_shapes", problem.shapes)()
+    found, notes = seals.unseal_posterior(file, chunk.question, like=like)
     if isinstance(found, Mixture):
         own = json.loads(notes["components"])
         pairs = zip(found.components, own, strict=True)
