@@ -118,8 +118,9 @@ def _understand(given: dict[str, Any]) -> None:
         if "params" not in given:
             given["params"] = jax.eval_shape(net.init, jax.random.key(0), given["inputs"])
     elif "params" not in given:
+        kind = "function" if callable(net) and not isinstance(net, type) else type(net).__name__
         raise TypeError(
-            f"apply_fn is a {type(net).__name__} and there are no parameters: pass "
+            f"apply_fn is a {kind} and there are no parameters: pass "
             "(apply_fn, params, inputs); a PyTorch module, or a network with init and apply, is "
             "enough with its inputs alone"
         )

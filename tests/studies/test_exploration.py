@@ -26,7 +26,7 @@ TINY = {
     "net": {"kind": "mlp", "hidden": [6]},
     "train": {"epochs": 30, "batch_size": 50, "learning_rate": 0.02},
     "variational": {"epochs": 40, "batch_size": 50, "learning_rate": 0.03},
-    "chains": {"num_warmup": 5, "max_leapfrogs": 10, "thin": 5},
+    "chains": {"num_warmup": 5, "max_leapfrogs": 40, "thin": 5},
     "num_samples": 8,
     "num_target": 32,
     "modes": 2,

@@ -14,8 +14,7 @@ NOT_LOOKED_FOR = (
     "not looked for: maps that mix units (attention, linear bottlenecks), swaps of halves or layers"
 )
 _ORIGIN = (
-    "read off the program and tried on random parameters; check_symmetry measures what the outputs "
-    "see of it"
+    "read off the program and tried on random parameters; check_symmetry measures what outputs see"
 )
 
 
