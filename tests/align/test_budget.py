@@ -133,6 +133,7 @@ def taken(hidden, inputs, count, memory):
     return size, risen - size
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read as Linux tells it")
 @pytest.mark.parametrize(
     ("hidden", "inputs", "count"), [((64,), 4096, 160), ((130, 130), 2048, 160)]
